@@ -65,7 +65,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_options(
-    parser: argparse.ArgumentParser, environ: Mapping[str, str], *, senses_only: bool
+    parser: argparse.ArgumentParser, environ: Mapping[str, str], *, collectors_only: bool
 ) -> None:
     """Add the flags to a command, or those alone that concern the senses; a variable of the
     environment is a flag's default.
@@ -122,7 +122,7 @@ def add_options(
         "boot-id", "/proc/sys/kernel/random/boot_id", "FILE",
         "the file that names this boot; replaced in drills and tests that play a reboot",
     )  # fmt: skip
-    if senses_only:
+    if collectors_only:
         return
     add(
         "udev", "auto", "auto|off",

@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 
 from remediator.kube import isolation
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from rules.api import names, quarantine
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
@@ -42,7 +42,7 @@ class Metrics:
         # A second series per counter that says when it was created doubles the page for nobody.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # unannotated upstream
         self.registry = CollectorRegistry()
-        self._call_series: dict[tuple[str, PaceLane, int], tuple[Counter, Histogram]] = {}
+        self._call_series: dict[tuple[str, CallQueue, int], tuple[Counter, Histogram]] = {}
         self._sessions()
         self._fleet()
         self._drain()
@@ -231,13 +231,13 @@ class Metrics:
         """Count one error that nobody foresaw."""
         self.unexpected_errors.labels(part).inc()
 
-    def observe_call(self, method: str, lane: PaceLane, code: int, seconds: float) -> None:
+    def observe_call(self, method: str, call_queue: CallQueue, code: int, seconds: float) -> None:
         """Count one call of the transport."""
-        known = self._call_series.get((method, lane, code))
+        known = self._call_series.get((method, call_queue, code))
         if known is None:
-            known = self._call_series[method, lane, code] = (
-                self.api_requests.labels(method, lane.value, str(code)),
-                self.api_duration.labels(lane.value),
+            known = self._call_series[method, call_queue, code] = (
+                self.api_requests.labels(method, call_queue.value, str(code)),
+                self.api_duration.labels(call_queue.value),
             )
         known[0].inc()
         known[1].observe(seconds)
@@ -253,7 +253,7 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-_OF_A_MARK_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
+_OF_A_TAINT_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
 """What a session may say after its end: that its mark may not be taken off."""
 
 
@@ -302,7 +302,7 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
             session.spec.causes,
         )
         for found in status.conditions:
-            shown = opened or found.type in _OF_A_MARK_THAT_STAYS
+            shown = opened or found.type in _OF_A_TAINT_THAT_STAYS
             if shown and is_true(status, found.type):
                 metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
         if not opened:
@@ -310,7 +310,7 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
         for attempt in status.repair:
             words = attempt.step, attempt.adapter, attempt.state
             metrics.open_session_repair.labels(node, *words).set(1)
-        reason = quarantine.gravest_reason(causes)
+        reason = quarantine.most_severe_reason(causes)
         metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
         # What a dry run met keeps no drain waiting: in Shadow there is none.
         drain = status.drain if mode == Mode.ENFORCE else None

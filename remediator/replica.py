@@ -15,7 +15,7 @@ from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from remediator.controller.housekeeping import Housekeeping, NewNodeTests
 from remediator.controller.loop import ControlLoop, WorkQueue
-from remediator.controller.node_cycle import CycleSenses, NodeCycle
+from remediator.controller.node_cycle import CycleReads, NodeCycle
 from remediator.controller.node_reads import NodeReads
 from remediator.controller.policy_source import LeaderReport, PolicySource
 from remediator.controller.records import RecordKeeping
@@ -23,7 +23,7 @@ from remediator.kube import answer
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches, Listeners, PublisherPods
-from remediator.kube.clock import RATES, Clock, Pace, PaceLane
+from remediator.kube.clock import RATES, CallQueue, Clock, RateLimiter
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
@@ -37,7 +37,7 @@ from remediator.world import Edge, World
 from rules.api import quarantine, timestamps
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
-from rules.api.writes import MarkNode, Write
+from rules.api.writes import TaintAndCordon, Write
 from rules.fleet import node_health
 from rules.policy.policy import Policy
 from rules.session import status
@@ -55,7 +55,7 @@ class Border:
     """Through what a replica meets time and the API server: another set runs in virtual time."""
 
     clock: Callable[[], Clock] = Clock
-    pace: Callable[[Mapping[PaceLane, float], Clock], Pace] = Pace
+    rate_limiter: Callable[[Mapping[CallQueue, float], Clock], RateLimiter] = RateLimiter
     metrics: Callable[[], Metrics] = Metrics
     api: Callable[..., Api] = Api
     gateway: Callable[..., Gateway] = Gateway
@@ -83,8 +83,8 @@ class Replica:
             on_change=self._policy_changed,
         )
         self.policy.start()
-        self.pace = border.pace(RATES, self.clock)
-        self.api = border.api(access, self.clock, self.pace, self.metrics.observe_call)
+        self.rate_limiter = border.rate_limiter(RATES, self.clock)
+        self.api = border.api(access, self.clock, self.rate_limiter, self.metrics.observe_call)
         listeners = Listeners()
         self.caches = Caches(
             self.api,
@@ -147,7 +147,7 @@ class Replica:
             edge,
             reads=NodeReads(edge, publishers),
             objects=self.objects,
-            senses=CycleSenses(
+            collectors=CycleReads(
                 permit=self.fleet.permit,
                 judged=self.fleet.judged,
                 fleet_changed=self.fleet.changed,
@@ -171,7 +171,7 @@ class Replica:
         self.new_node_tests = NewNodeTests(edge)
         self.world.learned = self._session_learned
         listeners.node = self._node_changed
-        listeners.marked = self._marked_changed
+        listeners.quarantined = self._tainted_changed
         listeners.health = self._health_changed
         listeners.session = self._session_changed
         listeners.pause = self.loop.pauses_changed
@@ -252,7 +252,7 @@ class Replica:
     def _node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         if after is None:
             # Not selected any more is not gone: the mark stays ours.
-            self.world.node_seen(name, self.caches.marked.items.get(name))
+            self.world.node_seen(name, self.caches.quarantined.items.get(name))
         self.loop.node_changed(name, before, after)
         if (
             before is not None
@@ -266,7 +266,7 @@ class Replica:
         self.loop.wake(node)
         self.housekeeping.look_again(node)
 
-    def _marked_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
+    def _tainted_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         if name not in self.caches.nodes.items:
             self.world.node_seen(name, after)
             self.loop.node_changed(name, before, after)
@@ -296,9 +296,9 @@ class Replica:
         """A twentieth of a core in a storm; more when the marks it allowed run out before their
         limit per second is used, most when all else waits for it.
         """
-        if self.api.under_way(PaceLane.MARK) > _FEW:
+        if self.api.under_way(CallQueue.MARK) > _FEW:
             return 19.0
-        return 6.0 if self.api.under_way(PaceLane.STATUS) > _FEW or self.queue else 2.0
+        return 6.0 if self.api.under_way(CallQueue.STATUS) > _FEW or self.queue else 2.0
 
     def _recheck(self, write: Write, node: NodeView) -> str:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
@@ -310,9 +310,9 @@ class Replica:
             permit = self.fleet.permit(write.session)
             return "" if permit.repair else f"its turn is over: {permit.why}"
         if (
-            not isinstance(write, MarkNode)
+            not isinstance(write, TaintAndCordon)
             or session is None
-            or session.status.phase not in quarantine.NOT_MARKED_YET
+            or session.status.phase not in quarantine.NOT_TAINTED_YET
         ):
             return ""
         permit = self.fleet.permit(session.name)

@@ -128,7 +128,7 @@ class World:
             own_namespace=self.own_namespace,
             nobody_took_over=self.nobody_took_over,
             reserved=self.reserved,
-            mark_refused=self.refusals.nodes(NodeWrite.MARK),
+            taint_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,
             not_kept={f for f, at in self.not_kept.items() if now - at < status.NOT_KEPT_S},
             kueue_unhealthy=self.kueue_unhealthy,

@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 
 from agent.commands import terminal
-from agent.daemon.inbox import Inbox, Item
+from agent.daemon.event_queue import EventQueue, Item
 from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
-from agent.daemon.sources import Senses
+from agent.daemon.sources import Collectors
 from agent.settings import AgentSettings, SettingsError, add_options, host_name, settings_of
 from agent.sources import kernel_record
 from rules.api import health, timestamps
@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
         " Every option is also a variable of the environment, named in brackets.",
     )
     terminal.add_output(parser, "the health status as one object")
-    add_options(parser, os.environ, senses_only=True)
+    add_options(parser, os.environ, collectors_only=True)
     parser.set_defaults(run=run)
 
 
@@ -79,27 +79,27 @@ def run(arguments: argparse.Namespace) -> int:
 def look(settings: AgentSettings) -> HealthStatus:
     """The verdict on this machine after one look at everything that is configured."""
     loaded = load_rules(settings.rules)
-    inbox: Inbox[Item] = Inbox()
-    senses = Senses(settings, inbox)
+    event_queue: EventQueue[Item] = EventQueue()
+    collectors = Collectors(settings, event_queue)
     _refuse_other_logs(settings.kmsg)
     judgement = Judgement(
         Who(
             node_name=settings.node_name,
             expected_gpus=settings.expected_gpus,
-            boot_id=senses.boot_id,
+            boot_id=collectors.boot_id,
         ),
         loaded.rules,
         time.time,
     )
     judgement.remember(None)
     looking = Looking(settings)
-    senses.start(past_within_s=0.0)
+    collectors.start(past_within_s=0.0)
     try:
-        _take_until(inbox, judgement, looking, LOOK_FOR_S)
-        _confirm(inbox, judgement, looking, senses)
+        _take_until(event_queue, judgement, looking, LOOK_FOR_S)
+        _confirm(event_queue, judgement, looking, collectors)
     finally:
-        senses.close_log()
-        senses.close(NVML_GRACE_S)
+        collectors.close_log()
+        collectors.close(NVML_GRACE_S)
     judgement.observe(facts.Tick(at=time.time()))
     status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
     # Nothing is published: there is no life to prove.
@@ -119,7 +119,9 @@ def _refuse_other_logs(kmsg: str) -> None:
                 )
 
 
-def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: Looking, senses: Senses) -> None:
+def _confirm(
+    event_queue: EventQueue[Item], judgement: Judgement, looking: Looking, collectors: Collectors
+) -> None:
     """Look again while that may change the verdict, some seconds at most."""
     if judge.wants_another_look(judgement.state) and sys.stderr.isatty():
         sys.stderr.write("something looks wrong: looking again for a few seconds\n")
@@ -129,20 +131,20 @@ def _confirm(inbox: Inbox[Item], judgement: Judgement, looking: Looking, senses:
         if left_s <= 0 or not judge.wants_another_look(judgement.state):
             return
         looking.wait()
-        _take_until(inbox, judgement, looking, LOOKS_APART_S)
+        _take_until(event_queue, judgement, looking, LOOKS_APART_S)
         looking.expect_again()
-        senses.look_again()
-        _take_until(inbox, judgement, looking, left_s)
+        collectors.look_again()
+        _take_until(event_queue, judgement, looking, left_s)
 
 
 def _take_until(
-    inbox: Inbox[Item], judgement: Judgement, looking: Looking, within_s: float
+    event_queue: EventQueue[Item], judgement: Judgement, looking: Looking, within_s: float
 ) -> None:
     deadline = time.monotonic() + within_s
     while not looking.done and (left_s := deadline - time.monotonic()) > 0:
-        item = inbox.get(left_s)
+        item = event_queue.get(left_s)
         if isinstance(item, facts.KernelLineSeen | facts.KernelGap | facts.KernelRead):
-            inbox.judged()
+            event_queue.judged()
         looking.saw(item)
         if isinstance(item, facts.Observation):
             judgement.observe(item)

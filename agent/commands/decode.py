@@ -277,7 +277,7 @@ class _Encoder:
     def __init__(self, driver: int | None) -> None:
         self._driver = driver
         self._encode = msgspec.json.Encoder().encode
-        self._verdicts: dict[tuple[Any, ...], _Verdict] = {}
+        self._assessments: dict[tuple[Any, ...], _Assessment] = {}
 
     def encoded(self, line: KernelLine) -> bytes:
         """Everything behind the time, newline included."""
@@ -285,18 +285,18 @@ class _Encoder:
 
     def _decoded(self, line: KernelLine) -> DecodedLine:
         if line.xid is None:
-            verdict = _verdict(line, self._driver)
+            verdict = _assessment(line, self._driver)
         else:
             same = (line.xid, line.words, line.fatal, line.recovery_to, line.asks)
-            known = self._verdicts.get(same)
-            verdict = _verdict(line, self._driver) if known is None else known
-            if known is None and len(self._verdicts) < _REMEMBERED:
-                self._verdicts[same] = verdict
+            known = self._assessments.get(same)
+            verdict = _assessment(line, self._driver) if known is None else known
+            if known is None and len(self._assessments) < _REMEMBERED:
+                self._assessments[same] = verdict
         values: tuple[Any, ...] = (*msgspec.structs.astuple(line)[:_SHARED], *verdict)
         return DecodedLine(*values)
 
 
-class _Verdict(NamedTuple):
+class _Assessment(NamedTuple):
     severity: str | None = None
     reason: str | None = None
     action: str | None = None
@@ -304,11 +304,11 @@ class _Verdict(NamedTuple):
     nvidia: Nvidia | None = None
 
 
-def _verdict(line: KernelLine, driver: int | None) -> _Verdict:
+def _assessment(line: KernelLine, driver: int | None) -> _Assessment:
     reason = reason_for_kernel_line(line, driver)
     buckets = nvidia_buckets(line.xid, line.words) if line.xid is not None else None
     nvidia = Nvidia(*buckets) if buckets else None
     if reason is None:
-        return _Verdict(nvidia=nvidia)
+        return _Assessment(nvidia=nvidia)
     needs = needed_for(line, reason, driver) or None
-    return _Verdict(str(reason.severity), reason.reason, str(reason.action), needs, nvidia)
+    return _Assessment(str(reason.severity), reason.reason, str(reason.action), needs, nvidia)

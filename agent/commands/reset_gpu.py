@@ -90,7 +90,7 @@ the kernel says the whole path.
 _MINOR: Final = re.compile(r"^Device Minor:\s+(\d{1,4})\s*$", re.MULTILINE)
 
 
-class UnseenError(Exception):
+class UnknownError(Exception):
     """Whether a process has a GPU open cannot be seen; the text is a clause."""
 
 
@@ -121,7 +121,7 @@ def _holds(proc: Path, pid: int, minors: Collection[int]) -> bool:
         )
     except PermissionError as error:
         name = _name(proc, pid)
-        raise UnseenError(f"the open files of {name} (process {pid}) cannot be read") from error
+        raise UnknownError(f"the open files of {name} (process {pid}) cannot be read") from error
 
 
 def _open_files(process: Path) -> Iterator[str]:
@@ -193,7 +193,7 @@ class GpuReset:
         """Do it, and say how it ended."""
         try:
             return self._run()
-        except (RefusedError, NotListedError, UnseenError) as error:
+        except (RefusedError, NotListedError, UnknownError) as error:
             return self._result(Outcome.REFUSED, f"Nothing was reset: {error}.")
         except HostError as error:
             return self._result(Outcome.FAILED, f"The reset failed: {error}.")

@@ -7,11 +7,11 @@ kernel lines do not hold each other up.
 
 import time
 
-from agent.daemon.inbox import Inbox, Item, Log, Stop
+from agent.daemon.event_queue import EventQueue, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement
 from agent.daemon.log import Logger
 from agent.daemon.metrics import Latencies, XidCounts
-from agent.daemon.sources import Senses
+from agent.daemon.sources import Collectors
 from agent.nvml import supervisor
 from agent.nvml.messages import Note, NvmlStatus
 from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
@@ -51,21 +51,21 @@ class JudgingLoop:
 
     def __init__(
         self,
-        inbox: Inbox[Item],
+        event_queue: EventQueue[Item],
         judgement: Judgement,
         *,
         composer: Composer,
         publisher: Publisher,
-        senses: Senses,
+        collectors: Collectors,
         log: Logger,
         latencies: Latencies,
         xids: XidCounts,
     ) -> None:
-        self._inbox = inbox
+        self._event_queue = event_queue
         self._judgement = judgement
         self._composer = composer
         self._publisher = publisher
-        self._senses = senses
+        self._collectors = collectors
         self._log = log
         self._latencies = latencies
         self._xids = xids
@@ -93,20 +93,20 @@ class JudgingLoop:
         minute: what was not judged lies behind the cursor and is read by the next life.
         """
         self._stops.append(stop)
-        self._inbox.put(stop)
+        self._event_queue.put(stop)
 
     def run(self) -> Stop:
         """Judge until told to stop; the last verdict has been submitted then."""
         while not self._stops:
             self._beat = time.monotonic()
-            item = self._inbox.get(self._wait_s())
+            item = self._event_queue.get(self._wait_s())
             if item is None:
                 self._observe(facts.Tick(at=time.time()))
                 self._stale = True
             else:
                 self._take(item)
             late = time.monotonic() - self._published_at > PUBLISH_WITHIN_S
-            if self._stale and (late or self._inbox.queue.empty()):
+            if self._stale and (late or self._event_queue.queue.empty()):
                 self.publish()
         if self._stale:
             self.publish()
@@ -126,7 +126,7 @@ class JudgingLoop:
             self._serial, self._published = self._serial + 1, publication
             if difference is Difference.NOW:
                 for line_at in self._lines_at:
-                    self._latencies.changed_verdict(self._serial, line_at)
+                    self._latencies.changed_health(self._serial, line_at)
             self._publisher.submit(Wanted(serial=self._serial, publication=publication))
         self._lines_at.clear()
 
@@ -145,7 +145,7 @@ class JudgingLoop:
             case Known():
                 self._judgement.remember(item.status)
                 state = self._judgement.state
-                self._senses.open_log(boot_id=state.cursor_boot, after=state.cursor_seq)
+                self._collectors.open_log(boot_id=state.cursor_boot, after=state.cursor_seq)
                 self._stale = True
             case Accepted():
                 self._latencies.accepted(item.wanted.serial, item.at)
@@ -160,27 +160,27 @@ class JudgingLoop:
                 if item.restart_agent:
                     self._stops.append(Stop(1, item.message))
             case facts.GpuEvent(kind=facts.EventKind.XID):
-                self._senses.read_log_now()
+                self._collectors.read_log_now()
                 self._observe(item)
             case facts.KernelLineSeen():
                 self._take_line(item)
             case facts.KernelGap():
-                self._inbox.judged()
+                self._event_queue.judged()
                 self._log.warning("kernel records were overwritten unread", lost=item.lost)
                 self._observe(item)
             case facts.KernelRead():
-                self._inbox.judged()
+                self._event_queue.judged()
                 self._observe(item)
             case _:
                 self._observe(item)
 
     def _take_line(self, seen: facts.KernelLineSeen) -> None:
-        self._inbox.judged()
+        self._event_queue.judged()
         line = seen.line
         if line.xid is not None:
             self._xids.add("xid", line.pci or "", line.xid)
             if line.xid in supervisor.GSP_XIDS:
-                self._senses.nvml.gsp_timeout_seen()
+                self._collectors.nvml.gsp_timeout_seen()
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
         if not seen.lookback:
@@ -205,7 +205,7 @@ class JudgingLoop:
         now = time.monotonic()
         if judge.wants_reread(self._judgement.state) and now >= self._reread_at:
             self._reread_at = now + REREAD_SPACING_S
-            self._senses.nvml.request_refresh()
+            self._collectors.nvml.request_refresh()
         self._stand_down()
 
     def _stand_down(self) -> None:
@@ -215,9 +215,9 @@ class JudgingLoop:
             return
         self._released = state.standing_down
         if state.stand_down is not None and self._released:
-            self._senses.nvml.release(state.stand_down.reason)
+            self._collectors.nvml.release(state.stand_down.reason)
         else:
-            self._senses.nvml.resume()
+            self._collectors.nvml.resume()
 
     def _say(self, change: Change) -> None:
         incident = change.incident
@@ -229,8 +229,8 @@ class JudgingLoop:
                     f"the source {change.source} is {change.state}", reason=change.reason
                 )
             return
-        graver = change.kind in (ChangeKind.OPENED, ChangeKind.RAISED)
-        (self._log.warning if graver else self._log.info)(
+        more_severe = change.kind in (ChangeKind.OPENED, ChangeKind.RAISED)
+        (self._log.warning if more_severe else self._log.info)(
             f"incident {change.kind}",
             reason=change.reason,
             severity=str(incident.row.severity),

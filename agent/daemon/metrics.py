@@ -68,7 +68,7 @@ class Latencies:
         )
         self._awaiting: deque[tuple[int, float]] = deque(maxlen=MAX_AWAITING)
 
-    def changed_verdict(self, serial: int, line_at: float) -> None:
+    def changed_health(self, serial: int, line_at: float) -> None:
         """The verdict of this serial number is due to a line read at `line_at` (wall)."""
         self._awaiting.append((serial, line_at))
 

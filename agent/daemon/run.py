@@ -17,12 +17,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from agent.daemon import judgement, log
+from agent.daemon.event_queue import EventQueue, Item, Log, Stop
 from agent.daemon.http import Server
-from agent.daemon.inbox import Inbox, Item, Log, Stop
 from agent.daemon.judgement import Composer, Judgement, Who
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
-from agent.daemon.sources import Senses
+from agent.daemon.sources import Collectors
 from agent.publish import node_watch
 from agent.publish.client import Kube
 from agent.publish.evidence import EvidenceKeeper
@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
         "conditions, labels and a GPUNodeHealth object, and as metrics. Ends with SIGTERM.",
         epilog="Every option is also a variable of the environment, named in brackets.",
     )
-    add_options(parser, os.environ, senses_only=False)
+    add_options(parser, os.environ, collectors_only=False)
     parser.set_defaults(run=run)
 
 
@@ -83,31 +83,31 @@ class Agent:
         loaded = judgement.load_rules(settings.rules)
         self._rules = loaded.rules
         kube_config = load_kube_config(settings.kubeconfig)
-        self._inbox: Inbox[Item] = Inbox()
+        self._event_queue: EventQueue[Item] = EventQueue()
         self._kube = Kube(
             kube_config,
             user_agent=USER_AGENT,
             reread=lambda: load_kube_config(settings.kubeconfig),
         )
-        self._senses = Senses(settings, self._inbox)
+        self._collectors = Collectors(settings, self._event_queue)
         self._judgement = Judgement(
             Who(
                 node_name=settings.node_name,
                 expected_gpus=settings.expected_gpus,
-                boot_id=self._senses.boot_id,
+                boot_id=self._collectors.boot_id,
             ),
             loaded.rules,
             time.time,
         )
         self._composer = Composer(judgement.pod_of(os.environ), loaded)
-        self._publisher = Publisher(self._kube, settings.node_name, tell=self._inbox.put)
+        self._publisher = Publisher(self._kube, settings.node_name, tell=self._event_queue.put)
         self._watch = NodeWatch(
             self._kube,
             settings.node_name,
             on_node=self._node_seen,
             on_gone=self._publisher.node_gone,
             on_missing=self._node_missing,
-            on_trouble=lambda said: self._inbox.put(
+            on_trouble=lambda said: self._event_queue.put(
                 Log(said or "the node is watched again", well=not said)
             ),
         )
@@ -115,7 +115,7 @@ class Agent:
             self._kube,
             compose=self._evidence_of,
             look=self._look_for_evidence,
-            tell=lambda said, well: self._inbox.put(Log(said, well=well)),
+            tell=lambda said, well: self._event_queue.put(Log(said, well=well)),
         )
         self._node_was_seen = False
         self._node_view: facts.NodeSeen | None = None
@@ -124,11 +124,11 @@ class Agent:
         self._registry.register(AgentCollector(self._snapshot, full=full))
         self._xids = XidCounts()
         self._loop = JudgingLoop(
-            self._inbox,
+            self._event_queue,
             self._judgement,
             composer=self._composer,
             publisher=self._publisher,
-            senses=self._senses,
+            collectors=self._collectors,
             log=self._log,
             latencies=Latencies(self._registry, full=full),
             xids=self._xids,
@@ -160,18 +160,18 @@ class Agent:
             self._server.start()
         self._publisher.start()
         self._watch.start()
-        self._senses.start(past_within_s=PAST_WITHIN_S)
+        self._collectors.start(past_within_s=PAST_WITHIN_S)
         stop = self._loop.run()
         (self._log.error if stop.status else self._log.info)(stop.sentence)
         return self._shut_down(stop)
 
     def _shut_down(self, stop: Stop) -> int:
-        self._senses.close_log()
+        self._collectors.close_log()
         self._watch.close()
         self._evidence.close()
         if not self._publisher.close(LAST_PUBLISH_S):
             self._log.warning("the last verdict was not accepted before the end")
-        if not self._senses.close(NVML_GRACE_S):
+        if not self._collectors.close(NVML_GRACE_S):
             self._log.warning(
                 "a call into the driver still hangs: its process ends when it returns"
             )
@@ -195,17 +195,17 @@ class Agent:
     def _node_seen(self, node: NodeObject) -> None:
         self._node_was_seen = True
         self._publisher.node_seen(node)
-        self._evidence.mark_seen(session_of(node.metadata.annotations))
+        self._evidence.taint_seen(session_of(node.metadata.annotations))
         seen = node_watch.as_observation(node, time.time())
         before = self._node_view
         if before is None or _without_time(before) != _without_time(seen):
             self._node_view = seen
-            self._inbox.put(seen)
+            self._event_queue.put(seen)
 
     def _look_for_evidence(self) -> Callable[[], bool]:
         """Ask NVML for everything; whether every GPU has answered since."""
         asked_at = time.time()
-        self._senses.nvml.request_refresh()
+        self._collectors.nvml.request_refresh()
 
         def came() -> bool:
             state = self._judgement.state
@@ -238,7 +238,7 @@ class Agent:
     def _node_missing(self, sentence: str) -> None:
         """The API server answered that there is no such node."""
         if not self._node_was_seen:
-            self._inbox.put(Stop(USAGE_ERROR, sentence))
+            self._event_queue.put(Stop(USAGE_ERROR, sentence))
 
     # Health of the process itself.
 
@@ -247,11 +247,13 @@ class Agent:
         return Snapshot(
             state=state,
             verdict=health_status.assess(state, time.time(), self._rules),
-            records=self._senses.counts,
+            records=self._collectors.counts,
             heard_at=dict(self._loop.heard_at),
             xids=self._xids,
             publishing=self._publisher.report(),
-            dcgm_bad_lines=self._senses.dcgm.bad_lines if self._senses.dcgm is not None else 0,
+            dcgm_bad_lines=self._collectors.dcgm.bad_lines
+            if self._collectors.dcgm is not None
+            else 0,
         )
 
     def _healthz(self) -> str | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.daemon.inbox import Inbox, Item, Log
+from agent.daemon.event_queue import EventQueue, Item, Log
 from agent.nvml.link import NvmlLink
 from agent.nvml.messages import Message, NvmlStatus
 from agent.settings import USER_AGENT, AgentSettings, SettingsError
@@ -21,8 +21,8 @@ from agent.sources.kernel_record import RecordCounts, Sieve
 from agent.sources.machine import (
     REAL,
     Machine,
+    MachineCollector,
     MachineFact,
-    MachineSense,
     UdevError,
     UdevMonitor,
     simulated,
@@ -34,11 +34,11 @@ DRIVER = "nvidia"
 """How sysfs names the driver that NVML speaks for."""
 
 
-class SensesError(SettingsError):
+class CollectorsError(SettingsError):
     """A sense cannot be what the settings say; the text is one sentence with the remedy."""
 
 
-class Senses:
+class Collectors:
     """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
 
     `udev` makes the monitor of PCI announcements, given what to call.
@@ -47,31 +47,31 @@ class Senses:
     def __init__(
         self,
         settings: AgentSettings,
-        inbox: Inbox[Item],
+        event_queue: EventQueue[Item],
         udev: Callable[
             [Callable[[bool], None], Callable[[Exception], None]], UdevMonitor
         ] = UdevMonitor,
     ) -> None:
         self._settings = settings
-        self._inbox = inbox
+        self._event_queue = event_queue
         self.boot_id = _boot_id(settings.boot_id)
         _check_log(settings.kmsg)
         machine = _machine(settings.nvml)
         self.counts = RecordCounts()
         self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
         self._bound: set[str] | None = None
-        self._machine = MachineSense(self._machine_seen, machine, every_s=settings.poll_s)
+        self._machine = MachineCollector(self._machine_seen, machine, every_s=settings.poll_s)
         self._make_monitor = udev
         self._udev: UdevMonitor | None = None
         self.dcgm: DcgmScraper | None = None
         if settings.dcgm != "off":
             self.dcgm = DcgmScraper(
-                settings.dcgm, inbox.put, user_agent=USER_AGENT, every_s=settings.poll_s
+                settings.dcgm, event_queue.put, user_agent=USER_AGENT, every_s=settings.poll_s
             )
         self._log: OpenedLog | None = None
         self._log_lock = threading.Lock()
         self._log_closed = False
-        self._patience: threading.Timer | None = None
+        self._timeout: threading.Timer | None = None
 
     def start(self, *, past_within_s: float) -> None:
         """Start all; the kernel log when `open_log` is called, or after `past_within_s`."""
@@ -82,9 +82,9 @@ class Senses:
             self.dcgm.start()
         else:
             self._source(facts.SourceName.DCGM, facts.SourceState.ABSENT, "Off")
-        self._patience = threading.Timer(past_within_s, self.open_log)
-        self._patience.daemon = True
-        self._patience.start()
+        self._timeout = threading.Timer(past_within_s, self.open_log)
+        self._timeout.daemon = True
+        self._timeout.start()
 
     def open_log(self, boot_id: str = "", after: int = -1) -> None:
         """Open the kernel log behind what an earlier run of this boot has judged; once."""
@@ -99,9 +99,9 @@ class Senses:
                 after=after if same_boot else -1,
             )
             opened = self._log
-        if self._patience is not None:
-            self._patience.cancel()
-        self._inbox.put(Log(opened.sentence, well=opened.reader is not None))
+        if self._timeout is not None:
+            self._timeout.cancel()
+        self._event_queue.put(Log(opened.sentence, well=opened.reader is not None))
         self._source(facts.SourceName.KERNEL_LOG, opened.state, opened.reason)
 
     def _sieve(self) -> Sieve:
@@ -144,18 +144,18 @@ class Senses:
         self, fact: facts.KernelLineSeen | facts.KernelGap | facts.KernelRead | facts.SourceChanged
     ) -> None:
         if isinstance(fact, facts.SourceChanged):
-            self._inbox.put(fact)
+            self._event_queue.put(fact)
         else:
-            self._inbox.put_when_room(fact, give_up=lambda: self._log_closed)
+            self._event_queue.put_when_room(fact, give_up=lambda: self._log_closed)
 
     def _nvml_said(self, message: Message) -> None:
         if isinstance(message, NvmlStatus):
             # The fact first: the status may end the agent, and the last verdict has to hold it.
             self._source(facts.SourceName.NVML, message.state, message.reason)
-        self._inbox.put(message)
+        self._event_queue.put(message)
 
     def _machine_seen(self, fact: MachineFact) -> None:
-        self._inbox.put(fact)
+        self._event_queue.put(fact)
         if not isinstance(fact, facts.PciSeen):
             return
         bound = {each.address for each in fact.functions if each.driver == DRIVER}
@@ -172,7 +172,7 @@ class Senses:
         try:
             monitor.start()
         except UdevError as error:
-            self._inbox.put(Log(f"{error}; the PCI bus is looked at every 15 s instead"))
+            self._event_queue.put(Log(f"{error}; the PCI bus is looked at every 15 s instead"))
             self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "NoUdev")
             return
         self._udev = monitor
@@ -186,10 +186,10 @@ class Senses:
             self.look_again()
 
     def _announcements_lost(self, error: Exception) -> None:
-        self._inbox.put(Log(f"PCI announcements were lost ({error}): the bus is polled now"))
+        self._event_queue.put(Log(f"PCI announcements were lost ({error}): the bus is polled now"))
 
     def _source(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
-        self._inbox.put(
+        self._event_queue.put(
             facts.SourceChanged(at=time.time(), source=source, state=state, reason=reason)
         )
 
@@ -198,7 +198,7 @@ def _boot_id(path: str) -> str:
     try:
         return boot_id(Path(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise SensesError(
+        raise CollectorsError(
             f"--boot-id {path} cannot be read ({error}): name a readable file"
         ) from (error)
 
@@ -214,7 +214,7 @@ def _check_log(kmsg: str) -> None:
     except OSError:
         return  # not to be seen by us: opening it says why
     if what:
-        raise SensesError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
+        raise CollectorsError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
 
 
 def _machine(nvml: str) -> Machine:
@@ -224,14 +224,14 @@ def _machine(nvml: str) -> Machine:
     try:
         return simulated(path)
     except ImportError as error:
-        raise SensesError(
+        raise CollectorsError(
             f"--nvml {nvml} needs the simulator, which is part of a checkout only:"
             " use --nvml real or off, or run from a checkout"
         ) from error
     except OSError as error:
-        raise SensesError(
+        raise CollectorsError(
             f"--nvml {nvml} cannot be read ({error.strerror}): name a node description"
         ) from error
     except ValueError as error:
         said = " ".join(str(error).split())
-        raise SensesError(f"--nvml {nvml} is no node description: {said}") from error
+        raise CollectorsError(f"--nvml {nvml} is no node description: {said}") from error

@@ -64,7 +64,7 @@ class EvidenceKeeper:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def mark_seen(self, session: str) -> None:
+    def taint_seen(self, session: str) -> None:
         """The node carries the mark of this session; "" where it carries none."""
         if session == self._session:
             return

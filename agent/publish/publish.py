@@ -86,7 +86,7 @@ class Publisher:
         self._node: NodeObject | None = None
         self._settled: Wanted | None = None
         self._accepted_at: float | None = None
-        self._told_known = False
+        self._reported_known = False
         self._trouble = ""
         self._hurry = False
         self._vain = False
@@ -178,7 +178,7 @@ class Publisher:
 
     def _turn(self) -> None:
         """One look at what is wanted and what is there, one write of each writer at most."""
-        if not self._health_writer.known and not self._told_known:
+        if not self._health_writer.known and not self._reported_known:
             self._wait(self._first_read())
             return
         with self._changed:
@@ -217,7 +217,7 @@ class Publisher:
         turn = self._health_writer.read(time.monotonic())
         self._say_trouble()
         if self._health_writer.known:
-            self._told_known = True
+            self._reported_known = True
             self._tell(Known(status=self._health_writer.status))
         return turn.until
 

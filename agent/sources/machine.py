@@ -64,7 +64,7 @@ def simulated(path: str) -> Machine:
     )
 
 
-class MachineSense:
+class MachineCollector:
     """The looking thread; `put` receives facts that differ from the last ones."""
 
     def __init__(

@@ -48,7 +48,7 @@ SETTLE_S = 20.0
 LINES_PER_AGENT = 50
 """An object holds 64 incidents: then another agent begins on another node."""
 BETWEEN_LINES_S = 0.3
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 STARTS = 9
 """Of each mode, in turns."""
 
@@ -62,7 +62,7 @@ class Bench:
     simulator_kib: int = 0
     simulator_share: float = 0.0
     use: dict[str, Use] = field(default_factory=dict)
-    first_verdict_s: dict[str, list[float]] = field(default_factory=dict)
+    first_health_status_s: dict[str, list[float]] = field(default_factory=dict)
     """By mode: with `sim`, the simulated driver is loaded before the first verdict, too."""
     line_to_condition_s: list[float] = field(default_factory=list)
 
@@ -103,7 +103,7 @@ class BenchedAgent:
     def end(self) -> None:
         """Stop it."""
         self.process.terminate()
-        self.process.wait(PATIENCE_S)
+        self.process.wait(TIMEOUT_S)
         os.close(self._writer)
         self._log.close()
 
@@ -134,7 +134,7 @@ class Conditions:
 
     def next(self) -> tuple[float, str]:
         """When the next change arrived, and what it says."""
-        return self._changes.get(timeout=PATIENCE_S)
+        return self._changes.get(timeout=TIMEOUT_S)
 
     def settled(self) -> None:
         """Wait until nothing has changed for a while."""
@@ -175,7 +175,7 @@ def measure_start(plane: Hosted[ControlPlane], bench: Bench) -> None:
     for number in range(STARTS):
         for at, nvml in enumerate(("sim", "off"), start=1):
             with running(plane, at * 1000 + number, nvml) as (_, _, first_s):
-                bench.first_verdict_s.setdefault(nvml, []).append(first_s)
+                bench.first_health_status_s.setdefault(nvml, []).append(first_s)
 
 
 def measure_latency(plane: Hosted[ControlPlane], bench: Bench, samples: int) -> None:
@@ -206,7 +206,7 @@ def report(bench: Bench) -> str:
     above = sim.share - off.share
     parts = ", ".join(f"{each.name} {each.pss_kib / 1024:.1f}" for each in bench.memory["sim"])
     latency = bench.line_to_condition_s
-    start = {mode: statistics.median(found) for mode, found in bench.first_verdict_s.items()}
+    start = {mode: statistics.median(found) for mode, found in bench.first_health_status_s.items()}
     rows = [
         ("measure", "result", "target"),
         ("memory, 8 simulated GPUs and the simulator", f"{pss['sim'] / 1024:.1f} MiB ({parts})",

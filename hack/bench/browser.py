@@ -17,7 +17,7 @@ from typing import Any, Self
 import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -89,7 +89,7 @@ class Browser:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _page_address(self) -> str:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             told = self._folder / "DevToolsActivePort"
             # Chromium tells its port in a file: there is nothing to wait on but the file.
             while not (told.exists() and told.read_text().strip()):  # noqa: ASYNC110 (see above)
@@ -128,7 +128,7 @@ class Browser:
         waiting = asyncio.get_running_loop().create_future()
         self._answers[number] = waiting
         await self._socket.send_json({"id": number, "method": method, "params": params})
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             said: dict[str, Any] = await waiting
         assert "error" not in said, said
         result: dict[str, Any] = said["result"]
@@ -147,7 +147,7 @@ class Browser:
         await self._until_loaded()
 
     async def _until_loaded(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await self._loaded.wait()
 
     async def js(self, expression: str) -> Any:
@@ -160,7 +160,7 @@ class Browser:
         """Everything a person can read in the element."""
         return str(await self.js(f"document.querySelector({selector!r})?.innerText ?? ''"))
 
-    async def until(self, expression: str, within_s: float = PATIENCE_S) -> None:
+    async def until(self, expression: str, within_s: float = TIMEOUT_S) -> None:
         """Wait until the expression is true in the page."""
         async with asyncio.timeout(within_s):
             # The page tells nobody when an expression becomes true.

@@ -24,7 +24,7 @@ from typing import Any
 
 from hack.bench.remediator_fleet import AGENT, Figures, storm, ten_thousand
 from hack.bench.remediator_floor import floor_of
-from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, bench_cluster, verdicts_of
+from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, assessments_of, bench_cluster
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
 from hack.sim.cluster.fleet.fleet import Budget, Fleet, Pool, Serving
 from hack.sim.cluster.fleet.fleet_health import XID_79
@@ -51,11 +51,11 @@ async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figure
     async with bench_cluster(Fleet(pools=pools, workloads=served)) as plane:
         names = Fleet(pools=pools).node_names()[:nodes]
         await _until(lambda: _all_ready(plane, each * budgets))
-        verdicts = await verdicts_of(plane, names)
+        assessments = await assessments_of(plane, names)
         with Replica(plane) as replica:
             await replica.leads(plane)
             wanted = [pod for pod in await _pods(plane) if node_of(pod) in names]
-            await verdicts.all_fail(names, XID_79)
+            await assessments.all_fail(names, XID_79)
             cpu = replica.cpu_s()
             times = await _evicted(plane, {pod["metadata"]["uid"] for pod in wanted})
             span = max(0.001, times[-1] - times[0])
@@ -110,8 +110,8 @@ async def _all_ready(plane: ControlPlane, count: int) -> bool:
     return sum(1 for pod in staying if is_ready(pod)) == count == len(staying)
 
 
-async def _until(check: Callable[[], Awaitable[bool]], patience_s: float = 300) -> None:
-    async with asyncio.timeout(patience_s):
+async def _until(check: Callable[[], Awaitable[bool]], timeout_s: float = 300) -> None:
+    async with asyncio.timeout(timeout_s):
         while not await check():  # noqa: ASYNC110 - the API server has no event to wait for
             await asyncio.sleep(0.05)
 

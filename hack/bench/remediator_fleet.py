@@ -15,7 +15,7 @@ from typing import Any
 
 from hack.bench.browser import CHROMIUM, Browser
 from hack.bench.remediator_floor import floor_of
-from hack.bench.remediator_replica import Replica, bench_cluster, verdicts_of
+from hack.bench.remediator_replica import Replica, assessments_of, bench_cluster
 from hack.sim.cluster.controllers.pods import stamp
 from hack.sim.cluster.controllers.suite import utc_now
 from hack.sim.cluster.fleet.fleet import Fleet, Pool
@@ -34,18 +34,18 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
     fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
     async with bench_cluster(fleet, living=False) as plane:
         names = fleet.node_names()[:sick]
-        verdicts = await verdicts_of(plane, names)
-        watcher = asyncio.create_task(marks_of(plane, set(names)))
+        assessments = await assessments_of(plane, names)
+        watcher = asyncio.create_task(taints_of(plane, set(names)))
         with Replica(plane) as replica:
             await replica.leads(plane)
             cpu, began = replica.cpu_s(), time.time()
-            await verdicts.all_fail(names, XID_79)
+            await assessments.all_fail(names, XID_79)
             published_s = time.time() - began
             async with asyncio.timeout(300):
-                marked = await watcher
-            marks_cpu_s = replica.cpu_s() - cpu
+                quarantined = await watcher
+            taints_cpu_s = replica.cpu_s() - cpu
             await _recorded(plane, sick)
-            at = sorted(marked.values())
+            at = sorted(quarantined.values())
             figures = {
                 "nodes": nodes,
                 "sick": sick,
@@ -54,7 +54,7 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
                 "half unschedulable s": at[len(at) // 2] - began,
                 "all unschedulable s": at[-1] - began,
                 "first to last mark s": at[-1] - at[0],
-                "remediator CPU to the last mark s": marks_cpu_s,
+                "remediator CPU to the last mark s": taints_cpu_s,
                 "all recorded s": time.time() - began,
                 "remediator CPU to the last record s": replica.cpu_s() - cpu,
                 "API calls": replica.calls(await replica.page()),
@@ -67,16 +67,16 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
         return figures
 
 
-async def marks_of(plane: ControlPlane, wanted: set[str]) -> dict[str, float]:
+async def taints_of(plane: ControlPlane, wanted: set[str]) -> dict[str, float]:
     """When each of those nodes became unschedulable, by a watch; when all of them are."""
-    marked: dict[str, float] = {}
+    quarantined: dict[str, float] = {}
     async for kind, node in plane.client.watch(NODES):
         name = node["metadata"].get("name", "")  # a bookmark has none
         if kind != "DELETED" and name in wanted and node["spec"].get("unschedulable"):
-            marked.setdefault(name, time.time())
-            if len(marked) == len(wanted):
+            quarantined.setdefault(name, time.time())
+            if len(quarantined) == len(wanted):
                 break
-    return marked
+    return quarantined
 
 
 async def phases(plane: ControlPlane) -> Counter[str]:
@@ -138,16 +138,16 @@ async def ten_thousand(nodes: int = 10_000, seconds: float = 60.0) -> Figures:
     fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=NODE_LABELS),))
     async with bench_cluster(fleet, living=False) as plane:
         names = fleet.node_names()
-        verdicts = await verdicts_of(plane, names, await agent_pods(plane, names))
+        assessments = await assessments_of(plane, names, await agent_pods(plane, names))
         began = time.time()
         with Replica(plane) as replica:
             figures = {"nodes": nodes, **await _quiet(plane, replica, began, seconds)}
             figures["page, first paint s"] = await first_paint(replica.page_url())
             figures["kubectl gpuward fleet s"] = await _command(plane, "fleet")
             sick = names[: nodes // 10]
-            marks = asyncio.create_task(marks_of(plane, set(sick)))
+            marks = asyncio.create_task(taints_of(plane, set(sick)))
             cpu, began = replica.cpu_s(), time.time()
-            await verdicts.all_fail(sick, XID_79)
+            await assessments.all_fail(sick, XID_79)
             figures["sick"] = len(sick)
             figures["verdicts published after s"] = time.time() - began
             async with asyncio.timeout(300):

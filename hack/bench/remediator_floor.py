@@ -20,10 +20,10 @@ from hack.sim.cluster.client import Client, HttpClient
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES
 from remediator.kube.api import IN_FLIGHT
-from remediator.kube.clock import PaceLane
-from rules.api.mark import mark_patch
+from remediator.kube.clock import CallQueue
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeView
+from rules.api.quarantine_taint import quarantine_patch
 
 _AGAIN_S = 0.05
 """A budget that says no is asked again after this long: its controller needs a moment."""
@@ -31,12 +31,12 @@ _AGAIN_S = 0.05
 
 async def marks(client: Client, names: list[str]) -> list[float]:
     """When each patch was answered."""
-    slots = asyncio.Semaphore(IN_FLIGHT[PaceLane.MARK])
+    slots = asyncio.Semaphore(IN_FLIGHT[CallQueue.MARK])
     answered: list[float] = []
 
     async def one(name: str) -> None:
         node = NodeView(metadata=ObjectMeta(name=name))
-        patch = mark_patch(
+        patch = quarantine_patch(
             node,
             session=f"{name}-floor",
             reason="Xid79",
@@ -55,13 +55,13 @@ async def marks(client: Client, names: list[str]) -> list[float]:
 
 async def evictions(client: Client, lines: list[str]) -> list[float]:
     """When each eviction was granted."""
-    lanes: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    call_queues: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for line in lines:
         namespace, name, budget = line.split()
-        lanes[budget].append((namespace, name))
+        call_queues[budget].append((namespace, name))
     granted: list[float] = []
 
-    async def lane(pods: list[tuple[str, str]]) -> None:
+    async def call_queue(pods: list[tuple[str, str]]) -> None:
         for namespace, name in pods:
             while True:
                 try:
@@ -74,7 +74,7 @@ async def evictions(client: Client, lines: list[str]) -> list[float]:
                 break
             granted.append(time.time())
 
-    await asyncio.gather(*map(lane, lanes.values()))
+    await asyncio.gather(*map(call_queue, call_queues.values()))
     return granted
 
 

@@ -54,7 +54,7 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
             gc.unfreeze()
 
 
-async def verdicts_of(
+async def assessments_of(
     plane: ControlPlane, names: list[str], publishers: dict[str, PublisherPod] | None = None
 ) -> FleetHealth:
     """Healthy verdicts of those nodes, published; nothing is shown on the Node objects."""
@@ -134,8 +134,8 @@ class Replica:
         """Calls so far, by method and lane."""
         found: dict[str, int] = {}
         pattern = r'gpuward_api_requests_total\{code="\d+",lane="(\w+)",method="(\w+)"\} (\S+)'
-        for lane, method, count in re.findall(pattern, page):
-            key = f"{method} {lane}"
+        for call_queue, method, count in re.findall(pattern, page):
+            key = f"{method} {call_queue}"
             found[key] = found.get(key, 0) + int(float(count))
         return found
 

@@ -14,7 +14,7 @@ from hack.chart.values import (
     default_values,
     defaults_template,
     installer_variants,
-    marked,
+    quarantined,
     schema,
 )
 from hack.generated import write_or_check
@@ -55,10 +55,10 @@ def rendered() -> dict[str, str]:
     ]
     switches = {name: _says(name) for name in components()}
     plain = build()
-    base = marked(plain)
+    base = quarantined(plain)
     variants = installer_variants(base)
-    variants |= {f'eq .Values.profile "{name}"': marked(build(name)) for name in PROFILES}
-    variants |= {f".Values.components.{component_key(n)}": marked(build(n)) for n in switches}
+    variants |= {f'eq .Values.profile "{name}"': quarantined(build(name)) for name in PROFILES}
+    variants |= {f".Values.components.{component_key(n)}": quarantined(build(n)) for n in switches}
     defaults = default_values(plain, switches)
     files = {
         "Chart.yaml": _chart(version),

@@ -92,7 +92,7 @@ _POLICY: Final = Template(
 )
 
 
-def marked(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
+def quarantined(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
     """The objects with templates where the installer decides."""
     return {identity: _marked(identity, copy.deepcopy(obj)) for identity, obj in objects.items()}
 

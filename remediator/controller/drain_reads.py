@@ -14,7 +14,7 @@ from remediator.controller.gpus import DeviceClaims, FreeGpus
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
-from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.clock import CallQueue, Clock
 from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
 from rules.api import object_name
@@ -233,7 +233,7 @@ class OwnerLookup:
             )
         except BadSegmentError:
             return None
-        answer = await self._api.call(PaceLane.READ, "GET", path)
+        answer = await self._api.call(CallQueue.READ, "GET", path)
         # Under a plural that was only guessed nothing being there proves nothing.
         return None if not plural and not answer.ok else answer
 

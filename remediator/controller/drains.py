@@ -17,7 +17,7 @@ import structlog
 
 from remediator.controller import evictions
 from remediator.controller.drain_reads import DrainLook
-from remediator.controller.evictions import Counting, Listed, OwnersTold, PodLook
+from remediator.controller.evictions import Counting, Listed, OwnersReported, PodLook
 from remediator.kube import clock
 from remediator.kube.answer import ApiError, Result
 from remediator.world import Edge, EdgePart
@@ -107,7 +107,7 @@ class Drains(EdgePart):
         self._look = look
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
-        self._owners = OwnersTold(edge)
+        self._owners = OwnersReported(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None

@@ -55,9 +55,9 @@ class PodLook:
         self._listed = listed
         self._read_at = float("-inf")
 
-    async def look(self, *, afresh: bool = False) -> str:
+    async def look(self, *, again: bool = False) -> str:
         """Read the pod unless that was a moment ago; why it is not to be asked. ApiError."""
-        if afresh or (self.too_old() and not self._found_listed()):
+        if again or (self.too_old() and not self._found_listed()):
             self._known = await self._read()
             self._read_at = self._clock.elapsed()
         return self._known.message if self._known is not None else self.why_not()
@@ -161,7 +161,7 @@ class Counting:
         return new and eviction.name not in pdb.status.disrupted_pods
 
 
-class OwnersTold(EdgePart):
+class OwnersReported(EdgePart):
     """Tells of evictions that were accepted and of deletions by force: never waited for."""
 
     def tell(self, gone: EvictPod | DeletePod) -> None:
@@ -177,7 +177,7 @@ class OwnersTold(EdgePart):
             causes = causes_in_effect(session, self._world.snapshot())
             health = self._world.healths.get(gone.node)
             verdict = health.status if health is not None and not health.doubt else None
-            event = blockers.owner_told(gone, session.name, causes, verdict, self._clock.now())
+            event = blockers.owner_reported(gone, session.name, causes, verdict, self._clock.now())
             self._telling.tell(event)
 
 

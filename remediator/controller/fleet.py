@@ -18,7 +18,7 @@ from rules.api.nodes import QuarantineView
 from rules.fleet import common_cause, turns
 from rules.fleet.common_cause import CommonCause
 from rules.fleet.memory import FleetMemory
-from rules.fleet.turns import FleetVerdict
+from rules.fleet.turns import FleetAssessment
 from rules.session import observation
 from rules.session.observation import FleetSnapshot, Permit
 
@@ -41,13 +41,13 @@ class Fleet(EdgePart):
         """`rest`: how many times as long as a judgement took it is at least until the next."""
         super().__init__(edge)
         self._rest = rest
-        self.verdict = FleetVerdict()
+        self.verdict = FleetAssessment()
         self._wake = wake
         self._dirty = True
         self._judged_at = self._recounted_at = float("-inf")
         self._took_s = 0.0
         self._changed = asyncio.Event()
-        self._mark_waits = False
+        self._quarantine_waits = False
         """A session that was not judged yet could be marked."""
         self._rest_changed = asyncio.Event()
         self._reported: set[str] = set()
@@ -60,14 +60,14 @@ class Fleet(EdgePart):
         """Something the verdict rests on changed."""
         self._dirty = True
         self._changed.set()
-        if self._mark_waits:
+        if self._quarantine_waits:
             self._rest_changed.set()
 
     def judged(self, session: QuarantineView) -> bool:
         """Whether the verdict knows the session in its present phase; if not, it soon does."""
         self.permit(session.name)
         known = self._phases.get(session.name) == session.status.phase
-        self._mark_waits |= not known and session.status.phase in quarantine.NOT_MARKED_YET
+        self._quarantine_waits |= not known and session.status.phase in quarantine.NOT_TAINTED_YET
         return known
 
     def permit(self, session: str) -> Permit:
@@ -130,7 +130,7 @@ class Fleet(EdgePart):
         self._phases = {
             name: s.status.phase for name, s in sessions.items() if observation.is_open(s)
         }
-        self._dirty = self._mark_waits = False
+        self._dirty = self._quarantine_waits = False
         self.verdict = self._judged_apart(self._world.snapshot())
         self._judged_at = self._clock.elapsed()
         self._took_s = self._judged_at - began
@@ -140,7 +140,7 @@ class Fleet(EdgePart):
                 self._wake(sessions[name].spec.node_name)
         self._set_gauges(before)
 
-    def _judged_apart(self, snapshot: FleetSnapshot) -> FleetVerdict:
+    def _judged_apart(self, snapshot: FleetSnapshot) -> FleetAssessment:
         """The fleet rules see all sessions at once: one that they stumble over is left out, so
         that the others go on. It gets no permit, and what it holds still counts by its node.
         """
@@ -157,7 +157,7 @@ class Fleet(EdgePart):
             return turns.judge_fleet(replace(snapshot, counting=sound), self._memory)
         except Exception as error:  # noqa: BLE001 - no session gets a permit
             self._isolation.note("fleet", "the whole fleet", error)
-            return FleetVerdict()
+            return FleetAssessment()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:
         try:
@@ -167,7 +167,7 @@ class Fleet(EdgePart):
             return False
         return True
 
-    def _set_gauges(self, before: FleetVerdict) -> None:
+    def _set_gauges(self, before: FleetAssessment) -> None:
         verdict, metrics = self.verdict, self._metrics
         metrics.nodes.set(verdict.selected)
         metrics.breaker_open.set(1 if verdict.breaker.open else 0)

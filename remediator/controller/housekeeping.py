@@ -144,7 +144,7 @@ class Housekeeping(EdgePart):
             self._silent.discard(name)
             return
         self._silent.add(name)
-        write = node_health.mark_unknown(node, health, agents, since, now)
+        write = node_health.set_unknown(node, health, agents, since, now)
         if write is None:
             self._look_at[name] = now + _NOTHING_NEW_S
         else:

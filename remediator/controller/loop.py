@@ -20,9 +20,9 @@ import structlog
 from remediator import world
 from remediator.controller.node_cycle import NodeCycle
 from remediator.kube import api
-from remediator.kube.clock import Clock, PaceLane, heard
+from remediator.kube.clock import CallQueue, Clock, heard
 from remediator.world import Edge, EdgePart
-from rules.api import mark
+from rules.api import quarantine_taint
 from rules.api import writes as d
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 
@@ -35,12 +35,12 @@ _LOOKS = 1_024
 # Every replica asks for the lease every 2 s, so a silence this long is an outage.
 _OUTAGE_S = 15.0
 # Sessions that are being opened at a time: so many keep the API server busy.
-_ENOUGH = 2 * api.IN_FLIGHT[PaceLane.STATUS]
+_ENOUGH = 2 * api.IN_FLIGHT[CallQueue.STATUS]
 # A look that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
 # Of most nodes nothing is known that asks for a look; when all are looked at, those come after the
 # sick ones, whose marks they would hold up.
-_CALM_S = 3.0
+_QUIET_S = 3.0
 
 
 class ControlLoop(EdgePart):
@@ -100,13 +100,13 @@ class ControlLoop(EdgePart):
         """Look at everything: after a take-over, a new policy, a pause."""
         nodes = {**self._world.unselected, **self._world.caches.nodes.items}
         names = {*self._world.healths, *self._world.sessions, *self._world.deleted}
-        calm_at = self._clock.elapsed() + _CALM_S
+        quiet_at = self._clock.elapsed() + _QUIET_S
         for name in sorted({*nodes, *names}):
             self._world.note_external(name, nodes.get(name))
             if name in names or self._concerned(name, nodes.get(name)):
                 self.wake(name)
             else:
-                self._queue.add_at(name, calm_at)
+                self._queue.add_at(name, quiet_at)
         self._fleet_changed()
 
     def wake_open(self) -> None:
@@ -116,7 +116,11 @@ class ControlLoop(EdgePart):
 
     def node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         """A node came, went or changed."""
-        if after is not None and name in self._world.reserved and mark.marked(after):
+        if (
+            after is not None
+            and name in self._world.reserved
+            and quarantine_taint.quarantined(after)
+        ):
             self._world.reserved.discard(name)
         if (
             before is None
@@ -137,7 +141,7 @@ class ControlLoop(EdgePart):
             name in self._world.healths
             or name in self._world.external_seen
             or name in self._world.sessions
-            or (node is not None and mark.marked(node))
+            or (node is not None and quarantine_taint.quarantined(node))
         )
 
     def health_changed(self, name: str, health: HealthView | None) -> None:
@@ -177,7 +181,7 @@ class ControlLoop(EdgePart):
         """Whether more sessions wait to be opened than the API server answers soon: deciding about
         further nodes now would only keep its answers from being read.
         """
-        return self._api.under_way(PaceLane.STATUS) > _ENOUGH
+        return self._api.under_way(CallQueue.STATUS) > _ENOUGH
 
     async def _tick(self) -> None:
         while True:

@@ -17,7 +17,7 @@ from remediator.controller.writes import Writes
 from remediator.kube.answer import ApiError, Result
 from remediator.kube.other_apis import RepairObjects
 from remediator.world import Edge, EdgePart
-from rules.api import mark, object_name, timestamps
+from rules.api import object_name, quarantine_taint, timestamps
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.refusal import surprise, unread
@@ -64,7 +64,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleSenses:
+class CycleReads:
     """What decisions need that is not in the world."""
 
     permit: Callable[[str], Permit]
@@ -79,19 +79,19 @@ class NodeCycle(EdgePart):
     """Looks at nodes for one process."""
 
     def __init__(
-        self, edge: Edge, *, reads: NodeReads, objects: RepairObjects, senses: CycleSenses
+        self, edge: Edge, *, reads: NodeReads, objects: RepairObjects, collectors: CycleReads
     ) -> None:
         super().__init__(edge)
         self._reads = reads
         self._objects = objects
-        self._senses = senses
+        self._collectors = collectors
         self._not_before: dict[str, float] = {}
         """Nodes whose last look did not come to rest or ended with a surprise (CLOCK_BOOTTIME)."""
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
         self._doubted: set[str] = set()
         """Nodes whose mark met another version than the watch showed: to be read first."""
-        self._writes = Writes(edge, senses.fleet_changed)
+        self._writes = Writes(edge, collectors.fleet_changed)
 
     async def look(self, name: str) -> Looked:
         """Do all that can be done about this node now."""
@@ -189,7 +189,7 @@ class NodeCycle(EdgePart):
             result = await self._writes.carry_out(name, writes)
             if decision.step == absent.STEP_CREATE_AGAIN and result is Result.DONE:
                 self._metrics.objects_lost.labels("GPUQuarantine").inc()
-            if result in _CHANGED and any(isinstance(write, d.MarkNode) for write in writes):
+            if result in _CHANGED and any(isinstance(write, d.TaintAndCordon) for write in writes):
                 self._doubted.add(name)
             if any(isinstance(write, WriteRepairObject) for write in writes):
                 self._objects.forget(name)
@@ -208,7 +208,7 @@ class NodeCycle(EdgePart):
     def _forget(self, name: str) -> None:
         """No session concerns the node any more, and all that followed from it is done."""
         self._world.forget_deleted(name)
-        if name not in self._world.caches.marked.items:
+        if name not in self._world.caches.quarantined.items:
             self._world.unselected.pop(name, None)
         self._reads.forget(name)
         self._doubted.discard(name)
@@ -226,14 +226,14 @@ class NodeCycle(EdgePart):
         and does not carry our label (not yet, or somebody took it off). Changes there wake nobody.
         """
         caches = self._world.caches
-        shown = name in caches.nodes.items or name in caches.marked.items
+        shown = name in caches.nodes.items or name in caches.quarantined.items
         return not shown and bool(self._world.open_sessions(name))
 
     def _judged(self, session: QuarantineView) -> bool:
         """Whether the fleet rules have an answer for a session that waits for one."""
         if session.status.phase not in {"", "Pending", "Marked"}:
             return True
-        return self._senses.judged(session)
+        return self._collectors.judged(session)
 
     def _decide(
         self, name: str, session: QuarantineView | None, fresh: FreshNode | None, gone: bool
@@ -252,11 +252,11 @@ class NodeCycle(EdgePart):
         sessions = self._world.sessions
         seen = replace(
             observation.observe(snapshot, name, sessions=sessions, session=session, node=fresh),
-            permit=self._senses.permit(session.name) if session else Permit(),
+            permit=self._collectors.permit(session.name) if session else Permit(),
             deleted=self._world.deleted.get(name, ()),
             vanished=self._world.vanished(name),
             untolerating=node_room.untolerating(node, daemon_sets) if node and session else (),
-            plan=self._senses.plan(name),
+            plan=self._collectors.plan(name),
             last_active_at=self._world.active.get(uid),
             job=self._reads.job(name),
             refused=self._world.refusals.of(name),
@@ -264,7 +264,7 @@ class NodeCycle(EdgePart):
             evidence=self._reads.evidence(session),
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
-        if any(isinstance(write, d.MarkNode) for write in decision.writes):
+        if any(isinstance(write, d.TaintAndCordon) for write in decision.writes):
             # Counted at once, so that no other node gets the same place in the budget.
             self._world.reserved.add(name)
         return decision
@@ -288,9 +288,9 @@ class NodeCycle(EdgePart):
         if name not in self._world.caches.nodes.items and self._world.open_sessions(name):
             known = self._world.unselected.get(name)
             if known is None or world.availability(known) != world.availability(node):
-                self._senses.fleet_changed()
+                self._collectors.fleet_changed()
             self._world.node_seen(name, node)
-        if not mark.marked(node):
+        if not quarantine_taint.quarantined(node):
             self._world.reserved.discard(name)
         return node
 

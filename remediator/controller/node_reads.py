@@ -12,9 +12,9 @@ import structlog
 from remediator.kube import resources
 from remediator.kube.answer import ApiError
 from remediator.kube.caches import PublisherPods
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from remediator.world import Edge, EdgePart
-from rules.api import mark, object_name, requests
+from rules.api import object_name, quarantine_taint, requests
 from rules.api.evidence import EvidenceView
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.pods import PodView
@@ -88,7 +88,9 @@ class NodeReads(EdgePart):
         """
         if name in self._world.caches.healths.items:
             return
-        if not self._world.open_sessions(name) and (node is None or not mark.marked(node)):
+        if not self._world.open_sessions(name) and (
+            node is None or not quarantine_taint.quarantined(node)
+        ):
             return
         if not object_name.is_object_name(name):
             return
@@ -123,7 +125,7 @@ class NodeReads(EdgePart):
             try:
                 path = object_name.api_path(requests.EVIDENCES, session.name)
                 # Like a record it waits for the marks of a storm.
-                answer = await self._api.call(PaceLane.RECORD, "GET", path)
+                answer = await self._api.call(CallQueue.RECORD, "GET", path)
                 self._evidence[session.name] = answer.decode(EvidenceView)
             except ApiError as error:
                 if error.answer.code != 404:

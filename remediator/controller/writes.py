@@ -75,7 +75,7 @@ class Writes(EdgePart):
         announces = decision.status is not None and memory.announced(decision.status.drain)
         begins = announces and not memory.announced(session.status.drain)
         repairs = decision.status is not None and _proof(decision.status) != _proof(session.status)
-        marks = any(isinstance(w, d.MarkNode) for w in decision.writes)
+        marks = any(isinstance(w, d.TaintAndCordon) for w in decision.writes)
         at_once = phase != written_phase or begins or repairs or marks
         if not has_status or wait_s <= 0 or at_once:
             if has_status:
@@ -91,13 +91,13 @@ class Writes(EdgePart):
                 self._telling.tell(write)
                 continue
             sent = await self._gateway.send(write)
-            if isinstance(write, d.MarkNode):
+            if isinstance(write, d.TaintAndCordon):
                 self._marked(write, sent)
             if sent.answer is not None and sent.result is not Result.HELD:
                 refusal = self._world.refusals.note(write, sent.answer)
                 if isinstance(write, d.WriteSessionStatus):
                     self._recorded(write, refusal)
-                if isinstance(write, d.MarkNode) and not sent.done:
+                if isinstance(write, d.TaintAndCordon) and not sent.done:
                     # Its place in the budget is another node's until it is tried again.
                     self._fleet_changed()
             gone = sent.result in {Result.GONE, Result.CONFLICT}
@@ -105,7 +105,7 @@ class Writes(EdgePart):
                 self.learn(write, sent)
                 done = Result.DONE
                 continue
-            if not (isinstance(write, d.MarkNode) and sent.result is Result.UNKNOWN):
+            if not (isinstance(write, d.TaintAndCordon) and sent.result is Result.UNKNOWN):
                 self._world.reserved.discard(name)
             await self._catch_up(write, sent)
             return sent.result
@@ -124,7 +124,7 @@ class Writes(EdgePart):
             uid = node.uid if node is not None else ""
             self._telling.tell(not_recorded(write, refusal, uid, self._clock.now()))
 
-    def _marked(self, write: d.MarkNode, sent: Sent) -> None:
+    def _marked(self, write: d.TaintAndCordon, sent: Sent) -> None:
         session = self._world.caches.quarantines.items.get(write.session)
         health = self._world.healths.get(write.node)
         if not sent.done or session is None or health is None:
@@ -154,8 +154,8 @@ class Writes(EdgePart):
                     self._world.learn_session(session)
                     self._fleet_changed()
                 case (
-                    d.MarkNode()
-                    | d.UnmarkNode()
+                    d.TaintAndCordon()
+                    | d.RemoveTaint()
                     | d.RelabelNode()
                     | d.SetNodeUnknown()
                     | SetRepairCondition()
@@ -197,8 +197,8 @@ class Writes(EdgePart):
             case d.CreateSession() | d.PatchSessionSpec() | d.WriteSessionStatus():
                 await self._read_session(write.name)
             case (
-                d.MarkNode()
-                | d.UnmarkNode()
+                d.TaintAndCordon()
+                | d.RemoveTaint()
                 | d.RelabelNode()
                 | d.SetNodeUnknown()
                 | SetRepairCondition()

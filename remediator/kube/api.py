@@ -32,7 +32,7 @@ from remediator.kube.answer import (
     served_at,
     why,
 )
-from remediator.kube.clock import Clock, Pace, PaceLane
+from remediator.kube.clock import CallQueue, Clock, RateLimiter
 from rules.api.kube_config import KubeConfigError
 
 T = TypeVar("T")
@@ -45,15 +45,15 @@ JSON = "application/json"
 CALL_TIMEOUT_S = 30.0
 # Calls in flight per lane; evictions wait on the server, so they need the most.
 IN_FLIGHT = {
-    PaceLane.LEASE: 2,
-    PaceLane.MARK: 32,
-    PaceLane.EVICT: 64,
-    PaceLane.READ: 48,
-    PaceLane.STATUS: 24,
-    PaceLane.RECORD: 16,
+    CallQueue.LEASE: 2,
+    CallQueue.MARK: 32,
+    CallQueue.EVICT: 64,
+    CallQueue.READ: 48,
+    CallQueue.STATUS: 24,
+    CallQueue.RECORD: 16,
 }
 # Records of a storm follow its marks: while sessions are opened and nodes marked they wait,
-_BEFORE_RECORDS = frozenset({PaceLane.MARK, PaceLane.STATUS})
+_BEFORE_RECORDS = frozenset({CallQueue.MARK, CallQueue.STATUS})
 # but each no longer than this: what is done is to be said, and a drain waits for its record.
 _YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
@@ -62,7 +62,7 @@ _COMPARE_FILES_S = 10.0
 _BODY_LIMIT = 256 * 1024 * 1024
 
 
-Observer = Callable[[str, PaceLane, int, float], None]
+Observer = Callable[[str, CallQueue, int, float], None]
 """Called after every call, and once a watch is open, with (method, lane, code, seconds)."""
 
 
@@ -70,18 +70,24 @@ class Api:
     """HTTP calls to one API server."""
 
     def __init__(
-        self, access: Access, clock: Clock, pace: Pace, observe: Observer | None = None
+        self,
+        access: Access,
+        clock: Clock,
+        rate_limiter: RateLimiter,
+        observe: Observer | None = None,
     ) -> None:
         self._access = access
         self._clock = clock
-        self._pace = pace
+        self._rate_limiter = rate_limiter
         self._observe = observe or (lambda *_: None)
         self._session: aiohttp.ClientSession | None = None
-        self._slots = {lane: asyncio.Semaphore(count) for lane, count in IN_FLIGHT.items()}
-        self._under_way = dict.fromkeys(PaceLane, 0)
+        self._slots = {
+            call_queue: asyncio.Semaphore(count) for call_queue, count in IN_FLIGHT.items()
+        }
+        self._under_way = dict.fromkeys(CallQueue, 0)
         """Calls, waiting ones included."""
-        self._no_marking = asyncio.Event()
-        self._no_marking.set()
+        self._no_taint = asyncio.Event()
+        self._no_taint.set()
         self._reloaded_at = self._compared_at = float("-inf")
         self.rejection = Rejection(clock.elapsed())
         self.last_answer_at: float | None = None
@@ -109,7 +115,7 @@ class Api:
 
     async def call(
         self,
-        lane: PaceLane,
+        call_queue: CallQueue,
         method: str,
         path: str,
         *,
@@ -128,51 +134,65 @@ class Api:
         written to it; what it raises (HeldError) is raised here, and nothing is sent.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-        async with nullcontext() if in_turn else self.turn(lane):
+        async with nullcontext() if in_turn else self.turn(call_queue):
             answer = await self._send(
-                lane, method, path, query, data, (content_type, accept), timeout_s, before_send
+                call_queue,
+                method,
+                path,
+                query,
+                data,
+                (content_type, accept),
+                timeout_s,
+                before_send,
             )
             rejected = answer.code == 401 or answer.untrusted
             if rejected and await self._renew_credentials():
                 answer = await self._send(
-                    lane, method, path, query, data, (content_type, accept), timeout_s, before_send
+                    call_queue,
+                    method,
+                    path,
+                    query,
+                    data,
+                    (content_type, accept),
+                    timeout_s,
+                    before_send,
                 )
         return answer
 
     @asynccontextmanager
-    async def turn(self, lane: PaceLane) -> AsyncIterator[None]:
+    async def turn(self, call_queue: CallQueue) -> AsyncIterator[None]:
         """Wait for a slot and a token of this lane; what is read inside is still fresh to act
         on.
         """
-        self._count(lane, 1)
+        self._count(call_queue, 1)
         try:
-            async with self._slots[lane]:
-                if lane is PaceLane.RECORD:
+            async with self._slots[call_queue]:
+                if call_queue is CallQueue.RECORD:
                     await self._after_marks()
-                await self._pace.acquire(lane)
+                await self._rate_limiter.acquire(call_queue)
                 yield
         finally:
-            self._count(lane, -1)
+            self._count(call_queue, -1)
 
-    def under_way(self, lane: PaceLane) -> int:
+    def under_way(self, call_queue: CallQueue) -> int:
         """How many sessions are being opened, or nodes marked, those that wait included."""
-        return self._under_way[lane]
+        return self._under_way[call_queue]
 
-    def _count(self, lane: PaceLane, change: int) -> None:
-        self._under_way[lane] += change
+    def _count(self, call_queue: CallQueue, change: int) -> None:
+        self._under_way[call_queue] += change
         if any(self._under_way[one] for one in _BEFORE_RECORDS):
-            self._no_marking.clear()
+            self._no_taint.clear()
         else:
-            self._no_marking.set()
+            self._no_taint.set()
 
     async def _after_marks(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_YIELD_S):
-                await self._no_marking.wait()
+                await self._no_taint.wait()
 
     async def get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
         """One object or list, decoded; ApiError for any refusal."""
-        return (await self.call(PaceLane.READ, "GET", path, query=query)).decode(kind)
+        return (await self.call(CallQueue.READ, "GET", path, query=query)).decode(kind)
 
     async def items(
         self,
@@ -192,7 +212,7 @@ class Api:
         unread: list[str] = []
         asked = {**(query or {}), **({"limit": str(limit)} if limit else {})}
         while pages is None or pages > 0:
-            answer = await self.call(PaceLane.READ, "GET", path, query=asked, accept=accept)
+            answer = await self.call(CallQueue.READ, "GET", path, query=asked, accept=accept)
             page = answer.items(kind)
             found += page.found
             unread += page.unread
@@ -219,14 +239,14 @@ class Api:
             response = await request
         except EXCHANGE_ERRORS as error:
             self.rejection.failed(error, now := self._clock.elapsed())
-            self._observe("GET", PaceLane.READ, NO_ANSWER, now - began)
+            self._observe("GET", CallQueue.READ, NO_ANSWER, now - began)
             if is_tls_failure(error):
                 await self._renew_credentials()
             raise
         async with response:
             self.last_answer_at = now = self._clock.elapsed()
             self.rejection.answered(response.status, now)
-            self._observe("GET", PaceLane.READ, response.status, now - began)
+            self._observe("GET", CallQueue.READ, response.status, now - began)
             yield response
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
@@ -251,7 +271,7 @@ class Api:
 
     async def _send(
         self,
-        lane: PaceLane,
+        call_queue: CallQueue,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
@@ -293,7 +313,7 @@ class Api:
             self.rejection.failed(error, local.elapsed())
             untrusted = isinstance(error, aiohttp.ClientSSLError)
             answer = Answer(code=NO_ANSWER, failure=why(error), untrusted=untrusted)
-        self._observe(method, lane, answer.code, local.elapsed() - began)
+        self._observe(method, call_queue, answer.code, local.elapsed() - began)
         return answer
 
     def _learn_date(self, date: str, sent_at: float) -> None:

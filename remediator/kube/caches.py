@@ -39,7 +39,7 @@ class Listeners:
     """Who hears of a change, in names of nodes or PDBs; filled in as the parts are made."""
 
     node: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
-    marked: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
+    quarantined: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
     health: Callable[[str, HealthView | None], None] = _nobody
     session: Callable[[QuarantineView | None, QuarantineView | None], None] = _nobody
     pause: Callable[[PauseView | None, PauseView | None], None] = _nobody
@@ -71,14 +71,14 @@ class Caches:
         )
         # A mark is ours to take off also where the policy's selector does not reach (any more).
         # Marked nodes that it selects come twice: no selector says what is outside of another.
-        self.marked: Reflector[NodeView] = reflector(
+        self.quarantined: Reflector[NodeView] = reflector(
             Resource(
                 name="marked nodes",
                 path=resources.NODES,
                 query={"labelSelector": names.LABEL_QUARANTINE},
             ),
             NodeView,
-            lambda *change: to.marked(*change),
+            lambda *change: to.quarantined(*change),
             # By the cache, not by its first map: each list brings a new one.
             elsewhere=lambda name: self.nodes.items.get(name),
         )
@@ -122,7 +122,7 @@ class Caches:
         """Every reflector that must be complete before anything is done."""
         return (
             self.nodes,
-            self.marked,
+            self.quarantined,
             self.healths,
             self.quarantines,
             self.pauses,

@@ -167,7 +167,7 @@ class Clock:
         await asyncio.sleep(max(0.0, seconds))
 
 
-class PaceLane(enum.StrEnum):
+class CallQueue(enum.StrEnum):
     """A kind of call with its own rate and its own share of connections."""
 
     LEASE = "lease"
@@ -181,33 +181,33 @@ class PaceLane(enum.StrEnum):
 
 
 RATES: Final = {
-    PaceLane.MARK: 500.0,
-    PaceLane.EVICT: 100.0,
-    PaceLane.READ: 1200.0,
-    PaceLane.STATUS: 600.0,
-    PaceLane.RECORD: 1200.0,
+    CallQueue.MARK: 500.0,
+    CallQueue.EVICT: 100.0,
+    CallQueue.READ: 1200.0,
+    CallQueue.STATUS: 600.0,
+    CallQueue.RECORD: 1200.0,
 }
 """Calls per second to the API server: a storm of 1,000 nodes is tainted within two seconds. Each
 taint or eviction costs up to two reads and two records, so those lanes have twice the sum. A lane
 without a rate is not held back."""
 
 
-class Pace:
+class RateLimiter:
     """A token bucket for each lane, with a burst of a tenth of a second's worth."""
 
-    def __init__(self, per_second: Mapping[PaceLane, float], clock: Clock) -> None:
+    def __init__(self, per_second: Mapping[CallQueue, float], clock: Clock) -> None:
         self._clock = clock
-        self._interval_s = {lane: 1.0 / rate for lane, rate in per_second.items()}
+        self._interval_s = {call_queue: 1.0 / rate for call_queue, rate in per_second.items()}
         self._next_at = dict.fromkeys(per_second, float("-inf"))
 
-    def reserve(self, lane: PaceLane) -> float:
+    def reserve(self, call_queue: CallQueue) -> float:
         """Take one token; the seconds to wait before using it."""
-        interval_s, now = self._interval_s[lane], self._clock.elapsed()
+        interval_s, now = self._interval_s[call_queue], self._clock.elapsed()
         earliest = now - max(0.1, interval_s)
-        self._next_at[lane] = max(self._next_at[lane], earliest) + interval_s
-        return max(0.0, self._next_at[lane] - now)
+        self._next_at[call_queue] = max(self._next_at[call_queue], earliest) + interval_s
+        return max(0.0, self._next_at[call_queue] - now)
 
-    async def acquire(self, lane: PaceLane) -> None:
+    async def acquire(self, call_queue: CallQueue) -> None:
         """Wait until a call of this lane may go out."""
-        if lane in self._interval_s and (wait_s := self.reserve(lane)) > 0:
+        if call_queue in self._interval_s and (wait_s := self.reserve(call_queue)) > 0:
             await self._clock.sleep(wait_s)

@@ -14,7 +14,7 @@ import structlog
 
 from remediator.kube.answer import NO_ANSWER, Answer, HeldError
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.clock import CallQueue, Clock
 from rules.api import nodes, timestamps
 from rules.api.nodes import LeaderStatus, LeaseSpec, LeaseView
 
@@ -90,7 +90,7 @@ class Elector:
         """This replica leads, and its lease cannot have run out."""
         return self._leading and self._clock.elapsed() - self._renewed_at < LEASE_S
 
-    def may_harm(self) -> bool:
+    def may_disrupt(self) -> bool:
         """The start of the last successful renewal is less than 10 s ago."""
         return self._leading and self._clock.elapsed() - self._renewed_at < RENEW_S
 
@@ -126,7 +126,7 @@ class Elector:
         if not self._leading and not self._ready():
             return
         answer = await self._api.call(
-            PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
+            CallQueue.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RENEW_S / 2
         )
         if answer.code == 404:
             if self._may_take():
@@ -204,7 +204,7 @@ class Elector:
     async def _give_up(self) -> None:
         began = self._clock.elapsed()
         answer = await self._api.call(
-            PaceLane.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
+            CallQueue.LEASE, "GET", f"{self._path}/{LEASE_NAME}", timeout_s=RETRY_S
         )
         if not answer.ok:
             return
@@ -225,7 +225,7 @@ class Elector:
 
         try:
             return await self._api.call(
-                PaceLane.LEASE,
+                CallQueue.LEASE,
                 method,
                 path,
                 body=body,

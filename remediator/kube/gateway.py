@@ -18,7 +18,7 @@ import structlog
 
 from remediator.kube.answer import ApiError, HeldError, Result, Sent, classify
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.clock import CallQueue, Clock
 from remediator.kube.elector import Elector
 from remediator.metrics import Metrics
 from rules.api import object_name, requests
@@ -41,19 +41,19 @@ FRESH_NODE_S = 1.0
 # would stop every mark and eviction of a server that is only slow.
 LONGEST_READ_S = 5.0
 
-_LANES: dict[type, PaceLane] = {
+_LANES: dict[type, CallQueue] = {
     **dict.fromkeys(
-        (d.MarkNode, d.UnmarkNode, SetRepairCondition, WriteRepairObject, CreateTestJob),
-        PaceLane.MARK,
+        (d.TaintAndCordon, d.RemoveTaint, SetRepairCondition, WriteRepairObject, CreateTestJob),
+        CallQueue.MARK,
     ),
-    **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), PaceLane.EVICT),
-    **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), PaceLane.STATUS),
+    **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), CallQueue.EVICT),
+    **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), CallQueue.STATUS),
 }
 """All else is a record."""
 # Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
 # Released must not leave it on.
 _ON_NODES_OR_PODS = (
-    d.MarkNode,
+    d.TaintAndCordon,
     d.RelabelNode,
     d.SetNodeUnknown,
     d.SetDisruptionTarget,
@@ -82,7 +82,7 @@ class _Read:
 class AboutWrite(Protocol):
     """What a single write is about, looked at once more when its turn has come."""
 
-    async def look(self, *, afresh: bool = False) -> str:
+    async def look(self, *, again: bool = False) -> str:
         """Read it if need be, or `afresh`; why the write must not go, empty when it may."""
         ...
 
@@ -186,17 +186,17 @@ class Gateway:
         if held:
             return Sent(result=Result.HELD, why=held)
         asked_at: float | None = None
-        if isinstance(write, d.UnmarkNode) and write.orphan:
+        if isinstance(write, d.RemoveTaint) and write.orphan:
             asked_at = self._clock.elapsed()
             kept = await self._still_owned(write)
             if kept is not None:
                 return kept
         if not write.harmful:
             return await self._post(write, self._last_word(write, asked_at), in_turn=False)
-        async with self._api.turn(_lane(write)):
-            for afresh in (False, True):
+        async with self._api.turn(_call_queue(write)):
+            for again in (False, True):
                 try:
-                    node, why = await self._read_both(write, about, afresh=afresh)
+                    node, why = await self._read_both(write, about, again=again)
                 except ApiError as error:
                     why = f"its object was not read before the write: {error}"
                     return Sent(result=classify(error.answer), why=why)
@@ -208,7 +208,7 @@ class Gateway:
             return await self._post(write, self._last_look(write, about), in_turn=True)
 
     async def _read_both(
-        self, write: d.Write, about: AboutWrite | None, *, afresh: bool
+        self, write: d.Write, about: AboutWrite | None, *, again: bool
     ) -> tuple[NodeView | FreshNode, str]:
         """The node, and why the write must not go by what it is about. Both are read at the same
         time, since each ages while the other is awaited; `afresh`: even those that are fresh. One
@@ -217,8 +217,8 @@ class Gateway:
         if about is None:
             return self._exactly_seen(write) or await self.fresh_node(write.node, FRESH_NODE_S), ""
         node = write.node
-        read = self._shared_read(node) if afresh else self.fresh_node(node, FRESH_NODE_S)
-        return await asyncio.gather(read, about.look(afresh=afresh))
+        read = self._shared_read(node) if again else self.fresh_node(node, FRESH_NODE_S)
+        return await asyncio.gather(read, about.look(again=again))
 
     def _node_too_old(self, write: d.Write) -> bool:
         """Whether a later read took longer than that of the node stays fresh."""
@@ -227,19 +227,19 @@ class Gateway:
 
     def _exactly_seen(self, write: d.Write) -> NodeView | None:
         """The node as the watch shows it, where the mark carries just that version."""
-        if not isinstance(write, d.MarkNode):
+        if not isinstance(write, d.TaintAndCordon):
             return None
         node, metadata = self._watched(write.node), write.patch.get("metadata", {})
         version = metadata.get("resourceVersion", "")
         seen = node is not None and version and node.metadata.resource_version == version
         return node if seen else None
 
-    async def _still_owned(self, write: d.UnmarkNode) -> Sent | None:
+    async def _still_owned(self, write: d.RemoveTaint) -> Sent | None:
         """None when the mark's session certainly does not exist or has ended: a cache that lags,
         or holds what the server has forgotten, frees no node.
         """
         path = object_name.api_path(requests.QUARANTINES, write.session)
-        answer = await self._api.call(PaceLane.READ, "GET", path)
+        answer = await self._api.call(CallQueue.READ, "GET", path)
         if answer.says_gone(write.session):
             return None
         if answer.ok:
@@ -252,7 +252,9 @@ class Gateway:
         return Sent(result=result, why=f"session not read: {answer.sentence()}")
 
     def _forbidden(self, write: d.Write) -> str:
-        if self._mode() is Mode.SHADOW and (isinstance(write, _ON_NODES_OR_PODS) or _harms(write)):
+        if self._mode() is Mode.SHADOW and (
+            isinstance(write, _ON_NODES_OR_PODS) or _disruptions(write)
+        ):
             return "mode is Shadow"
         if not self._elector.may_write():
             return "another replica leads"
@@ -277,7 +279,7 @@ class Gateway:
 
         def check() -> None:
             why = self._forbidden(write)
-            if not why and not self._elector.may_harm():
+            if not why and not self._elector.may_disrupt():
                 why = "the lease was not renewed within 10 s"
             why = why or self._changed(write)
             if not why and about is not None:
@@ -301,7 +303,7 @@ class Gateway:
         wire = requests.request(write)
         try:
             answer = await self._api.call(
-                _lane(write),
+                _call_queue(write),
                 wire.method,
                 wire.path,
                 body=wire.body,
@@ -315,11 +317,11 @@ class Gateway:
         return Sent(result=result, answer=answer, why="" if answer.ok else answer.sentence())
 
 
-def _lane(write: d.Write) -> PaceLane:
-    return _LANES.get(type(write), PaceLane.RECORD)
+def _call_queue(write: d.Write) -> CallQueue:
+    return _LANES.get(type(write), CallQueue.RECORD)
 
 
-def _harms(write: d.Write) -> bool:
+def _disruptions(write: d.Write) -> bool:
     """Of the kinds that may or may not harm: an eviction, a request for a repair."""
     kinds = d.EvictPod | SetRepairCondition | WriteRepairObject
     return isinstance(write, kinds) and write.harmful

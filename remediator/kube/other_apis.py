@@ -16,7 +16,7 @@ import msgspec
 
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.clock import CallQueue, Clock
 from rules.api.object_name import BadSegmentError
 from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, Sight
@@ -72,7 +72,7 @@ class RepairObjects:
             return self._judged(address, error.answer)
 
     async def _get(self, address: ObjectAddress) -> Answer:
-        return await self._api.call(PaceLane.READ, "GET", address.path)
+        return await self._api.call(CallQueue.READ, "GET", address.path)
 
     async def _listed(self, address: ObjectAddress) -> ObjectSeen:
         listed = await self._api.items(address.path, dict[str, Any], limit=_PAGE, pages=_PAGES)

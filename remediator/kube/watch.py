@@ -17,7 +17,7 @@ import structlog
 from remediator.kube import watch_events
 from remediator.kube.answer import EXCHANGE_ERRORS, ApiError, key_of, name_of
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock, PaceLane
+from remediator.kube.clock import CallQueue, Clock
 from remediator.kube.isolation import Isolation
 from remediator.kube.watch_events import Named, ObjectVersion, RelistError, Resource, WatchEvent
 from rules.api import timestamps
@@ -222,7 +222,7 @@ class Reflector(Generic[T]):
         query = {"limit": str(self._page_size), **self.resource.query}
         resource = self.resource
         while True:
-            answer = await self._api.call(PaceLane.READ, "GET", resource.path, query=query)
+            answer = await self._api.call(CallQueue.READ, "GET", resource.path, query=query)
             if answer.code == 410 and "continue" in query:
                 raise RelistError("the list took longer than the server keeps its pages")
             page = answer.envelope()
@@ -286,7 +286,7 @@ class Reflector(Generic[T]):
         it has not reached, and brings nothing until it has.
         """
         query = {**self.resource.query, "limit": "1"}
-        answer = await self._api.call(PaceLane.READ, "GET", self.resource.path, query=query)
+        answer = await self._api.call(CallQueue.READ, "GET", self.resource.path, query=query)
         if self._is_older(answer.envelope().metadata.resource_version):
             raise RelistError("the server is at an older version than it was")
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Final
 
-from remediator.kubectl import in_force, node_look, quarantine, why_causes
+from remediator.kubectl import in_force, node_state, quarantine, why_causes
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.view import people
+from remediator.view import operators
 from rules.api import health, names, selectors, timestamps
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import PauseView, QuarantineView
@@ -38,7 +38,7 @@ from rules.text.printable import count, printable
 async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Let the proposed repair step go, or another one that the policy has an adapter for."""
     name = options.node
-    session = node_look.open_session(await cluster.sessions(name))
+    session = node_state.open_session(await cluster.sessions(name))
     if session is None:
         raise CommandError(f"{name} is not in quarantine, there is nothing to repair")
     if session.status.mode == Mode.SHADOW:
@@ -46,12 +46,12 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if (given := session.spec.release) is not None:
         by = given.by or "a person"
         raise CommandError(f"{name} is being given back, as {by} asked: nothing is repaired there")
-    if people.faults_over(session, await cluster.health(name)):
+    if operators.faults_over(session, await cluster.health(name)):
         raise CommandError(
             f"the faults of {name} are over and only people keep it out: nothing is repaired "
             f'there; give it back with: kubectl gpuward release {name} --reason "..."'
         )
-    step = options.step or people.proposed_step(session.status.conditions)
+    step = options.step or operators.proposed_step(session.status.conditions)
     if not step:
         phase = session.status.phase or "new"
         early = phase in {"new", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
@@ -110,9 +110,9 @@ def repair_begins(session: QuarantineView, step: str) -> str:
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Tell the agent that a part was replaced, and the person what the agent has against it."""
     name = options.node
-    await node_look.existing_node(cluster, name)
+    await node_state.existing_node(cluster, name)
     # Read first: whoever is told that it failed must be able to believe that nothing was written.
-    look = await node_look.look_at(cluster, name, namespace=options.namespace)
+    look = await node_state.look_at(cluster, name, namespace=options.namespace)
     value = f"{timestamps.format_time(cluster.now())} {options.reason} ({await cluster.who()})"
     await _annotate(cluster, name, names.ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
     if look.health is None:
@@ -128,8 +128,8 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
 async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Keep the node: no release, whatever the verdict says."""
     name = options.node
-    node = await node_look.existing_node(cluster, name)
-    session = node_look.open_session(await cluster.sessions(name))
+    node = await node_state.existing_node(cluster, name)
+    session = node_state.open_session(await cluster.sessions(name))
     note = f"{options.reason} ({await cluster.who()})"[:MAX_MESSAGE]
     # The annotation also carries who holds and why; the session's flag survives its removal.
     await _annotate(cluster, name, names.ANNOTATION_HOLD, note)
@@ -154,8 +154,8 @@ def _meanwhile(session: QuarantineView) -> str:
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Take the hold back."""
     name = options.node
-    node = await node_look.existing_node(cluster, name)
-    session = node_look.open_session(await cluster.sessions(name))
+    node = await node_state.existing_node(cluster, name)
+    session = node_state.open_session(await cluster.sessions(name))
     annotated = names.ANNOTATION_HOLD in node.annotations
     flagged = session is not None and session.spec.hold
     if not annotated and not flagged:
@@ -195,7 +195,7 @@ _MOST_NAMED: Final = 6
 async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Create a GPUWardPause."""
     for node in options.nodes:
-        await node_look.existing_node(cluster, node)
+        await node_state.existing_node(cluster, node)
     by = await cluster.who()
     until = _until(options.until, cluster.now())
     spec = PauseSpec(
@@ -286,7 +286,7 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if not ending:
         return "\n".join(over) or "nothing was paused"
     if not named and not options.yes:
-        told = [people.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
+        told = [operators.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
         more = [f"and {len(ending) - _MOST_NAMED} more"] if len(ending) > _MOST_NAMED else []
         which = "the only pause" if len(ending) == 1 else f"all {count(len(ending), 'pause')}"
         terminal.ask(f"This ends {which}: {'; '.join([*told, *more])}.")
@@ -316,5 +316,7 @@ async def _end(cluster: Cluster, pause: PauseView) -> str:
 
 def _unknown(missing: list[str], existing: Mapping[str, PauseView]) -> str:
     """What to say of names that are no pauses, such as a node's: which there are, of what."""
-    there = [f"{name} ({people.pause_scope(pause)})" for name, pause in sorted(existing.items())]
+    there = [
+        f"{name} ({operators.pause_scope(pause)})" for name, pause in sorted(existing.items())
+    ]
     return f"there is no pause {', '.join(missing)}; in force: {'; '.join(there) or 'none'}"

@@ -294,8 +294,8 @@ async def _run(options: argparse.Namespace) -> None:
     terminal = Terminal(agreed=getattr(options, "yes", False), dry_run=dry_run)
     try:
         async with connect(options, terminal.say) as cluster:
-            if command.unled != "said":
-                ask = terminal.ask if command.unled == "asked" else None
+            if command.no_leader != "said":
+                ask = terminal.ask if command.no_leader == "asked" else None
                 await stop_unless_led(cluster, options.namespace, ask=ask)
             failed: CommandError | None = None
             try:

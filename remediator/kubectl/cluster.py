@@ -17,7 +17,7 @@ from remediator.kube import resources
 from remediator.kube.access import Access
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
-from remediator.kube.clock import Clock, Pace, PaceLane
+from remediator.kube.clock import CallQueue, Clock, RateLimiter
 from remediator.kube.resources import AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
 from rules.api import names, object_name, refusal, sentences
@@ -61,7 +61,7 @@ async def connect(
         await access.load()
     except KubeConfigError as error:
         raise CommandError(str(error), exit_code=64) from error
-    api = Api(access, clock, Pace({}, clock))
+    api = Api(access, clock, RateLimiter({}, clock))
     await api.open()
     command = getattr(options, "command", None)
     try:
@@ -109,7 +109,10 @@ class Cluster:
     async def _who(self) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self._call(
-            PaceLane.READ, "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review
+            CallQueue.READ,
+            "POST",
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            body=review,
         )
         if not answer.ok:
             return "unknown user"
@@ -210,7 +213,7 @@ class Cluster:
             },
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        answer = await self._call(PaceLane.READ, "POST", path, body=review)
+        answer = await self._call(CallQueue.READ, "POST", path, body=review)
         if answer.code in {403, 404}:
             return None
         status = decoded(self.checked(answer), dict[str, Any]).get("status") or {}
@@ -252,7 +255,7 @@ class Cluster:
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
-        answer = await self._call(PaceLane.READ, "GET", path)
+        answer = await self._call(CallQueue.READ, "GET", path)
         return None if answer.code == 404 else decoded(self.checked(answer), dict[str, Any])
 
     async def everything(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
@@ -266,7 +269,7 @@ class Cluster:
         if self.dry_run and request.method != "GET":
             query["dryRun"] = "All"
         return await self._call(
-            PaceLane.READ, request.method, path, query=query, body=request.body,
+            CallQueue.READ, request.method, path, query=query, body=request.body,
             content_type=request.content_type,
         )  # fmt: skip
 
@@ -283,23 +286,29 @@ class Cluster:
     ) -> dict[str, Any]:
         query = _WRITTEN | ({"dryRun": "All"} if self.dry_run else {})
         answer = await self._call(
-            PaceLane.STATUS, method, path, body=body, content_type=kind, query=query
+            CallQueue.STATUS, method, path, body=body, content_type=kind, query=query
         )
         return decoded(self.checked(answer), dict[str, Any])
 
     async def delete(self, path: str) -> None:
         """Delete an object; one that is gone already is fine."""
         query = {"dryRun": "All"} if self.dry_run else None
-        answer = await self._call(PaceLane.STATUS, "DELETE", path, query=query)
+        answer = await self._call(CallQueue.STATUS, "DELETE", path, query=query)
         if answer.code != 404:
             self.checked(answer)
 
     async def _call(
-        self, lane: PaceLane, method: str, path: str, *, query: dict[str, str] | None = None,
-        body: Any = None, content_type: str = JSON,
-    ) -> Answer:  # fmt: skip
+        self,
+        call_queue: CallQueue,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+    ) -> Answer:
         return await self._api.call(
-            lane, method, path, query=query, body=body, content_type=content_type,
+            call_queue, method, path, query=query, body=body, content_type=content_type,
             timeout_s=CALL_TIMEOUT_S,
         )  # fmt: skip
 
@@ -308,7 +317,7 @@ class Cluster:
         return checked(answer, self._role)
 
     async def _find(self, path: str, kind: type[T]) -> T | None:
-        answer = await self._call(PaceLane.READ, "GET", path)
+        answer = await self._call(CallQueue.READ, "GET", path)
         if answer.code == 404:
             if answer.status().details is None:
                 self.checked(answer)

@@ -96,7 +96,7 @@ class Command:
     """Says so where no remediator leads, or none ever did in the namespace, which is a mistyped or
     forgotten `-n` more often than not.
     """
-    unled: Literal["said", "asked", "refused"] = "said"
+    no_leader: Literal["said", "asked", "refused"] = "said"
     """What becomes of it where none ever led: it asks first, or does nothing at all."""
     role: str = OPERATOR
     """The ClusterRole that allows it; "": only administrators have it."""

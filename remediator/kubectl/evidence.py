@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remediator.kubectl import node_look
+from remediator.kubectl import node_state
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from rules.api import timestamps
@@ -46,7 +46,7 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     _write(folder, made)
     told = [_told(folder, found, made)]
     if options.name_of != name:
-        last = node_look.open_session(await cluster.sessions(found.says("nodeName")))
+        last = node_state.open_session(await cluster.sessions(found.says("nodeName")))
         if last is not None and last.name != name:
             told.append(f"of an earlier session: {_why_none(last)}")
     return "\n".join(told)
@@ -63,9 +63,9 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     sessions = [session] if session is not None else await cluster.sessions(wanted)
     why = "an agent keeps it when a session takes its node, never in Shadow"
     if sessions:
-        why = _why_none(node_look.open_session(sessions) or sessions[-1])
+        why = _why_none(node_state.open_session(sessions) or sessions[-1])
     else:
-        await node_look.existing_node(cluster, wanted)
+        await node_state.existing_node(cluster, wanted)
     raise CommandError(f"there is no evidence of {wanted}: {why}; kubectl get gev lists all")
 
 

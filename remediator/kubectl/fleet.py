@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from remediator.kubectl import command, in_force, node_look
+from remediator.kubectl import command, in_force, node_state
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, Items, Terminal
-from remediator.view import people
+from remediator.view import operators
 from rules.api import names, quarantine, sentences
 from rules.api.nodes import HealthView, QuarantineView
 from rules.fleet import node_health
@@ -40,7 +40,7 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def notable(self) -> bool:
         """A pause alone is no reason to look at a node: it is said above the table."""
-        decided = any(word != people.PAUSED for word in self.people)
+        decided = any(word != operators.PAUSED for word in self.people)
         return self.health != "Healthy" or bool(self.session) or self.unschedulable or decided
 
 
@@ -49,9 +49,9 @@ def _reason(health: HealthView | None, session: QuarantineView | None, code: str
         return health.status.reason
     if code or session is None:
         return code
-    if people.mark_stays(session):
+    if operators.taint_stays(session):
         return status.blocked_by(session.status) or "MarkStays"
-    return quarantine.gravest_reason(session.spec.causes) if session.spec.causes else ""
+    return quarantine.most_severe_reason(session.spec.causes) if session.spec.causes else ""
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -59,7 +59,9 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     wanted = f"{names.LABEL_GPUS},{options.selector}" if options.selector else names.LABEL_GPUS
     nodes = {node.name: node for node in await cluster.nodes(wanted)}
     healths = {health.metadata.name: health for health in await cluster.healths()}
-    known = [s for s in await cluster.sessions() if observation.is_open(s) or people.mark_stays(s)]
+    known = [
+        s for s in await cluster.sessions() if observation.is_open(s) or operators.taint_stays(s)
+    ]
     sessions = {s.spec.node_name: s for s in sorted(known, key=observation.is_open)}
     pauses = await cluster.pauses()
     policy = await in_force.policy_in_force(cluster, options.namespace)
@@ -80,7 +82,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
                 reason=_reason(health, session, state.code)
                 or ("CordonedByOthers" if cordoned else ""),
                 unschedulable=cordoned,
-                people=people.part_of_people(
+                people=operators.part_of_people(
                     node, session, pauses, now, None if state.why else health
                 ),
                 phase=(session.status.phase or "Pending") if session is not None else "",
@@ -104,7 +106,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     if elsewhere := sorted({*held} - {*nodes}):
         lines.append(f"open sessions of what is no GPU node, or gone: {sentences.some(elsewhere)}")
     above = [_totals(rows, held.values()), *in_force.of_policy(policy.policy, nodes.values())]
-    lines = [*above, *lines, *_breaker_lines(held.values()), *people.pause_lines(pauses, now)]
+    lines = [*above, *lines, *_breaker_lines(held.values()), *operators.pause_lines(pauses, now)]
     wide = options.output == "wide"
     shown = [row for row in rows if wide or row.notable]
     table = ["", _table(shown, held, wide=wide)] if shown else []
@@ -128,9 +130,9 @@ def _totals(rows: Sequence[NodeSummary], sessions: Iterable[QuarantineView]) -> 
     words = Counter(row.health.lower() for row in rows)
     parts = ", ".join(f"{words[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
     said = Counter(word for row in rows for word in row.people)
-    shown = (people.HELD, people.PAUSED, people.OPTED_OUT)
+    shown = (operators.HELD, operators.PAUSED, operators.OPTED_OUT)
     decided = "".join(f", {said[word]} {word}" for word in shown if said[word])
-    if needed := sum(said[word] for word in people.MUSTS):
+    if needed := sum(said[word] for word in operators.MUSTS):
         decided += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
@@ -142,7 +144,7 @@ def _table(rows: Sequence[NodeSummary], held: Mapping[str, QuarantineView], *, w
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     cells = []
     for row in rows:
-        phase = node_look.phase_words(held[n]) if (n := row.metadata["name"]) in held else ""
+        phase = node_state.phase_words(held[n]) if (n := row.metadata["name"]) in held else ""
         cells.append([n, row.health, row.gpus_healthy, phase, ", ".join(row.people), row.reason])
         if wide:
             cells[-1] += ["yes" if row.unschedulable else "no", row.session]

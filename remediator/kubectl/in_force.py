@@ -12,7 +12,7 @@ import msgspec
 from remediator.kube import resources
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
-from remediator.view import people
+from remediator.view import operators
 from rules.api import names, object_name, selectors, sentences, timestamps
 from rules.api.nodes import WELL, LeaderStatus, LeaseView, NodeView, leader_status
 from rules.api.quarantine import Mode
@@ -330,5 +330,5 @@ async def in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeVi
         hidden = "; whether it is paused is not known, you may not list gpuwardpauses"
         return unsure + hidden if error.forbidden else unsure
     if pauses := [p for p in paused if exclusions.pause_covers(p, node, cluster.now())]:
-        return f"; it is paused, nothing is done before: {people.resume_command(pauses)}"
+        return f"; it is paused, nothing is done before: {operators.resume_command(pauses)}"
     return unsure

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from remediator.controller import drain_reads
-from remediator.kubectl import command, node_look
+from remediator.kubectl import command, node_state
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by
-from remediator.view.people import part_of_people, pause_lines
+from remediator.view.operators import part_of_people, pause_lines
 from rules.api import names, quarantine, requests, selectors, timestamps
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import OwnerView, PodView
@@ -101,7 +101,7 @@ async def planned(
     snapshot = await _snapshot(cluster, enforced)
     for node in options.nodes:
         if node not in snapshot.nodes:
-            await node_look.existing_node(cluster, node)
+            await node_state.existing_node(cluster, node)
             raise CommandError(
                 f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
                 f"kubectl gpuward why {node} says more"
@@ -244,11 +244,11 @@ async def _node_plan(
     step = msgspec.structs.replace(_next_step(found, snapshot), people=people)
     if session is None:
         reason = _asking(snapshot, name)
-        if not reason and not found.unmarked:
+        if not reason and not found.not_quarantined:
             return None
         because = f"{step.because}: kubectl gpuward why {name}"
         return msgspec.structs.replace(step, reason=reason, because=because)
-    made = msgspec.structs.replace(step, reason=quarantine.gravest_reason(session.spec.causes))
+    made = msgspec.structs.replace(step, reason=quarantine.most_severe_reason(session.spec.causes))
     if "drain" not in {made.would, made.then} or node is None:
         return made
     result = await _probe(cluster, snapshot, session, pods.get(name, ()))
@@ -312,7 +312,7 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
         case CreateTestJob():
             return step("test under load", decision.message)
     if session is None:
-        return step("take the mark off" if found.unmarked else "nothing", why, code)
+        return step("take the mark off" if found.not_quarantined else "nothing", why, code)
     phase = session.status.phase or Phase.PENDING
     if not observation.is_open(session):
         return step("release" if phase == Phase.RELEASED else f"end, {phase}", why)
@@ -323,8 +323,8 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
     if phase in {Phase.MARKED, Phase.DRAINING} and drains:
         if decision.evicting is Evicting.GO:
             return step("drain", "")
-        return step(f"{mark}, wait" if found.marked else "wait", why, code, then="drain")
-    if found.marked:
+        return step(f"{mark}, wait" if found.quarantined else "wait", why, code, then="drain")
+    if found.quarantined:
         # What is foreseen of a session that is marked only then says that it is marked already.
         return step(mark, _UNDRAINED if phase == Phase.MARKED else decision.message)
     before = found.before.status.phase if found.before is not None else ""

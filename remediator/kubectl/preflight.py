@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from remediator.kube import elector, resources
-from remediator.kubectl import command, in_force, node_look
+from remediator.kubectl import command, in_force, node_state
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from rules.api import object_name, sentences
@@ -177,7 +177,7 @@ async def _definitions(cluster: Cluster) -> list[Check]:
 async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
     every, selected = await cluster.nodes(), await cluster.nodes(policy.node_selector)
     chosen = {node.name for node in selected}
-    unseen = sorted(n.name for n in every if n.name not in chosen and node_look.has_gpus(n))
+    unseen = sorted(n.name for n in every if n.name not in chosen and node_state.has_gpus(n))
     found = f"{len(selected)} by {policy.node_selector!r}"
     found += "" if selected else "; agents label their nodes once they run"
     checks = one("nodes selected", found, OK if selected else WARN)

@@ -9,12 +9,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from remediator.kubectl import in_force, node_look, why_causes
+from remediator.kubectl import in_force, node_state, why_causes
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.kubectl.node_look import NodeLook
-from remediator.view import people
-from rules.api import health, mark, names, timestamps
+from remediator.kubectl.node_state import NodeLook
+from remediator.view import operators
+from rules.api import health, names, quarantine_taint, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, Phase, QuarantineSpec
 from rules.catalog.reason import Level
@@ -35,9 +35,9 @@ _TRIES: Final = 5
 
 async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Ask for a session on the node, or add a Human cause to the one that is open."""
-    node = await node_look.existing_node(cluster, options.node)
+    node = await node_state.existing_node(cluster, options.node)
     name = node.name
-    look = await node_look.look_at(cluster, name, namespace=options.namespace)
+    look = await node_state.look_at(cluster, name, namespace=options.namespace)
     session = look.session
     if session is not None and (asked := session.spec.release) is not None:
         raise CommandError(
@@ -97,10 +97,10 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     """Ask for release now, after naming what is still wrong."""
     name = options.node
     sessions = await cluster.sessions(name)
-    session = node_look.open_session(sessions)
+    session = node_state.open_session(sessions)
     if session is None:
-        node = await node_look.existing_node(cluster, name)
-        if mark.marked(node) or any(map(people.mark_stays, sessions)):
+        node = await node_state.existing_node(cluster, name)
+        if quarantine_taint.quarantined(node) or any(map(operators.taint_stays, sessions)):
             raise CommandError(
                 f"{name}: its session has ended, and its mark comes off as soon as the API server "
                 f"lets it; what keeps it: kubectl gpuward why {name}"
@@ -111,7 +111,7 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
             f"{cordoned if node.spec.unschedulable else ''}"
         )
     if not options.yes:
-        look = await node_look.look_at(cluster, name, namespace=options.namespace)
+        look = await node_state.look_at(cluster, name, namespace=options.namespace)
         terminal.ask(of_release(look, session))
     by = await cluster.who()
     reason = options.reason[:MAX_MESSAGE]
@@ -141,7 +141,7 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
         drained = drains_now(look, session) and phase not in {Phase.PENDING, Phase.MARKED}
         said = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
         return f"{said}{'' if drained else f'; {evicted}'}{waits}."
-    cordoned = node.spec.unschedulable and not mark.marked(node)
+    cordoned = node.spec.unschedulable and not quarantine_taint.quarantined(node)
     stays = "; the cordon that others set stays when it is released" if cordoned else ""
     return f"This takes {name} out of service: {evicted}{stays}{waits}."
 
@@ -163,7 +163,7 @@ def of_release(look: NodeLook, session: QuarantineView) -> str:
         if attempt is not None
         else "",
         _still_wrong(look),
-        f"It is held; a release goes over that, {STAYS}." if people.HELD in look.people else "",
+        f"It is held; a release goes over that, {STAYS}." if operators.HELD in look.people else "",
     )
     return " ".join(filter(None, parts))
 
@@ -173,9 +173,9 @@ def _comes_off(look: NodeLook) -> str:
     if node is None:
         gone = f"There is no node {name} any more: this only ends its session."
         return f"This returns {name} to service now." if look.node_hidden else gone
-    if not mark.marked(node):
+    if not quarantine_taint.quarantined(node):
         return f"This ends the session of {name}; gpuward has not tainted or cordoned it."
-    stays = mark.cordon_stays(node)
+    stays = quarantine_taint.cordon_stays(node)
     kept = f"; the cordon stays ({stays}), kubectl uncordon {name} ends it" if stays else ""
     return f"This returns {name} to service now: gpuward's taint and cordon come off{kept}."
 

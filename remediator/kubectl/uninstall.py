@@ -14,8 +14,8 @@ from typing import Any, Final
 from remediator.kubectl import in_force
 from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
-from remediator.view import people
-from rules.api import mark, names, object_name, pods, requests, sentences, timestamps
+from remediator.view import operators
+from rules.api import names, object_name, pods, quarantine_taint, requests, sentences, timestamps
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.requests import Request
@@ -103,7 +103,7 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
             if error.forbidden:
                 raise
             return []  # the definitions are gone already
-        sessions = [one for one in found if observation.is_open(one) or people.mark_stays(one)]
+        sessions = [one for one in found if observation.is_open(one) or operators.taint_stays(one)]
         # The leader may end meanwhile.
         leader = await in_force.read_leadership(cluster, namespace)
         if leader.lease is None or leader.lasts:
@@ -180,7 +180,9 @@ async def _pods(cluster: Cluster) -> list[str]:
 def _touched(node: NodeView) -> bool:
     """Whether anything on the node may be ours."""
     return (
-        mark.marked(node) or any(key in node.labels for key in LABELS) or bool(_conditions(node))
+        quarantine_taint.quarantined(node)
+        or any(key in node.labels for key in LABELS)
+        or bool(_conditions(node))
     )
 
 
@@ -210,9 +212,11 @@ async def _clean(cluster: Cluster, name: str, turns: asyncio.Semaphore) -> tuple
 async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
     """What was done; None where somebody else changed the node meanwhile."""
     path, done = f"/api/v1/nodes/{object_name.segment(node.name)}", ""
-    if mark.marked(node) or any(key in node.labels for key in LABELS):
+    if quarantine_taint.quarantined(node) or any(key in node.labels for key in LABELS):
         base = {"metadata": {"resourceVersion": node.metadata.resource_version}}
-        patch: dict[str, Any] = mark.unmark_patch(node) if mark.marked(node) else base
+        patch: dict[str, Any] = (
+            quarantine_taint.release_patch(node) if quarantine_taint.quarantined(node) else base
+        )
         ours = dict.fromkeys(key for key in LABELS if key in node.labels)
         patch["metadata"].setdefault("labels", {}).update(ours)
         answer = await cluster.send(
@@ -221,8 +225,12 @@ async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
         if answer.code == 409:
             return None
         cluster.checked(answer)
-        stays = mark.cordon_stays(node) if mark.marked(node) else ""
-        done = "taint and cordon taken off" if mark.marked(node) else "labels taken off"
+        stays = quarantine_taint.cordon_stays(node) if quarantine_taint.quarantined(node) else ""
+        done = (
+            "taint and cordon taken off"
+            if quarantine_taint.quarantined(node)
+            else "labels taken off"
+        )
         done += f"; it stays cordoned: {stays}" if stays else ""
     if kinds := _conditions(node):
         body = {"status": {"conditions": [{"$patch": "delete", "type": kind} for kind in kinds]}}

@@ -10,20 +10,20 @@ from typing import Any
 
 import msgspec
 
-from remediator.kubectl import command, node_look, why_causes, why_node
+from remediator.kubectl import command, node_state, why_causes, why_node
 from remediator.kubectl.cluster import Cluster, unreadable
 from remediator.kubectl.command import Answer, CommandError, Terminal
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.node_state import NodeLook
 from remediator.view import session_view
-from remediator.view.people import MUSTS, node_acts, taking_out
+from remediator.view.operators import MUSTS, node_acts, taking_out
 from remediator.view.shapes import Blocker
 from rules.api import (
     gpu_record,
     health,
-    mark,
     names,
     object_name,
     quarantine,
+    quarantine_taint,
     sentences,
     timestamps,
 )
@@ -37,7 +37,7 @@ from rules.policy.policy import Policy
 from rules.session import exclusions, observation
 from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.repair import ladder
-from rules.session.status import LET_GO, is_true
+from rules.session.status import APPROVED, is_true
 from rules.text.printable import count, printable
 
 SHOWN_STEPS = 8
@@ -52,9 +52,9 @@ async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Ans
     above = ""
     if slash:
         above, name = await _pod(cluster, namespace, name)
-    look = await node_look.look_at(cluster, name, namespace=options.namespace)
+    look = await node_state.look_at(cluster, name, namespace=options.namespace)
     if look.node is None and not look.node_hidden and not look.sessions:
-        raise CommandError(f"there is no node {name}{await node_look.nearest(cluster, name)}")
+        raise CommandError(f"there is no node {name}{await node_state.nearest(cluster, name)}")
     if values:
         return [_item(look)]
     gone = look.node is None and not look.node_hidden
@@ -90,7 +90,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
             f"get events --field-selector involvedObject.name={name}"
         )
     last = max(naming, key=lambda one: one.metadata.creation_timestamp or "")
-    reason = f"{last.spec.node_name} ({node_look.leading_reason(last)}, session {last.name})"
+    reason = f"{last.spec.node_name} ({node_state.leading_reason(last)}, session {last.name})"
     return printable(f"{called} was moved by the drain of {reason}{unseen}"), last.spec.node_name
 
 
@@ -110,7 +110,7 @@ def _gone(look: NodeLook) -> list[str]:
     since = timestamps.age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
     lines = [f"{look.name}: there is no such node any more"]
     lines += command.labelled(
-        "last", [f"session {last.name} is {node_look.phase_words(last)} for {since}"]
+        "last", [f"session {last.name} is {node_state.phase_words(last)} for {since}"]
     )
     lines += command.labelled("", [last.status.message] if last.status.message else [])
     causes = [
@@ -127,7 +127,7 @@ def _gone(look: NodeLook) -> list[str]:
 
 def _item(look: NodeLook) -> dict[str, Any]:
     node, session = look.node, look.session or (look.sessions[-1] if look.sessions else None)
-    note = mark.read_note(node) if node is not None else None
+    note = quarantine_taint.read_note(node) if node is not None else None
     return {
         "apiVersion": names.API_VERSION,
         "kind": "GPUNodeExplanation",
@@ -160,7 +160,7 @@ def _session(session: QuarantineView) -> dict[str, Any]:
 def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
     """The answer to "why is my node gone", line by line."""
     session = look.session
-    told = session or _unmarking(look)
+    told = session or _removing_taint(look)
     lines = [printable(_headline(look, session))]
     sections: tuple[tuple[str, Iterator[str]], ...] = (
         ("now", _now(told, look)),
@@ -172,7 +172,7 @@ def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
         ("tested", _tested(session)),
         ("blocked", _blocked(told)),
         ("next", _next(look, session)),
-        ("marks", why_node.mark_lines(look, session)),
+        ("marks", why_node.taint_lines(look, session)),
         ("people", why_node.kept_lines(look)),
         ("before", _history(look)),
         ("unseen", iter(look.unseen)),
@@ -186,7 +186,7 @@ def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """What comes next, and that nothing does while no remediator acts."""
     coming = (
-        [session_view.next_step(session, look.sight)] if session else [*why_node.calm_lines(look)]
+        [session_view.next_step(session, look.sight)] if session else [*why_node.quiet_lines(look)]
     )
     awaited = look.opening is not None and look.opening.not_opened is None
     lasts, cannot = look.leader.lasts, look.leader.cannot_act
@@ -264,7 +264,7 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
         if look.node is None:
             return f"{look.name}: no open session"
         said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
-        if mark.marked(look.node):
+        if quarantine_taint.quarantined(look.node):
             said = "carries a mark of gpuward without an open session; it comes off"
         return f"{look.name}: {said}{people}"
     phase = session.status.phase or Phase.PENDING
@@ -277,9 +277,9 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
     return f"{look.name}: {phase} for {since}{shadow}{people} (session {session.name})"
 
 
-def _unmarking(look: NodeLook) -> QuarantineView | None:
+def _removing_taint(look: NodeLook) -> QuarantineView | None:
     """The ended session that says why its mark is on the node still."""
-    note = mark.read_note(look.node) if look.node is not None else None
+    note = quarantine_taint.read_note(look.node) if look.node is not None else None
     name = note.session if note is not None else ""
     return next(
         (s for s in look.sessions if s.name == name and is_true(s.status, "Blocked")), None
@@ -316,14 +316,14 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
     phases = set(Phase)
     for step in shown:
         text = step.message if wide or step.step not in phases else ""
-        about = f" {step.subject}" if step.step == LET_GO else ""
+        about = f" {step.subject}" if step.step == APPROVED else ""
         said = f": {text}" if text else ""
         when = timestamps.utc_of(step.at, seconds=True)
         yield f"{when} {step.step}{about} by {step.by or '?'}{said}"
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
         over = ladder.request_in_force(session, open_causes(session, look.sight)) is None
         late = _WORD_OVER if over and observation.is_open(session) else ""
-        yield f"{word.step}: {sentences.let_go_by(word)}{late}"
+        yield f"{word.step}: {sentences.approved_by(word)}{late}"
     if session.spec.release is not None:
         asked = session.spec.release
         at = timestamps.parse_time(asked.at)
@@ -333,7 +333,7 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
 
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:
     """Whether the timeline tells already who let the step go."""
-    return any(entry.step == LET_GO and entry.subject == step for entry in timeline)
+    return any(entry.step == APPROVED and entry.subject == step for entry in timeline)
 
 
 def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from remediator.kubectl.command import quoted
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.node_state import NodeLook
 from rules.api import names, timestamps
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView

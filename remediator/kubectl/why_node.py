@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from remediator.kube import resources
-from remediator.kubectl import node_look, why_causes
-from remediator.kubectl.node_look import NodeLook
-from remediator.view import people
-from rules.api import health, mark, names, sentences, timestamps
+from remediator.kubectl import node_state, why_causes
+from remediator.kubectl.node_state import NodeLook
+from remediator.view import operators
+from rules.api import health, names, quarantine_taint, sentences, timestamps
 from rules.api.health import SourceStatus
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.catalog.reason import Severity
@@ -30,12 +30,12 @@ _BY_PEOPLE: Final = {
 }
 
 
-def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
+def taint_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     """Taints and cordon with their owners, and what will stay."""
     node = look.node
     if node is None:
         return
-    note = mark.read_note(node)
+    note = quarantine_taint.read_note(node)
     for taint in node.spec.taints:
         if taint.key == _CORDON_TAINT:
             continue
@@ -49,11 +49,13 @@ def mark_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 
 def _cordon_owner(node: FreshNode) -> str:
-    note = mark.read_note(node)
+    note = quarantine_taint.read_note(node)
     if note is not None and note.prior_unschedulable:
-        return f"not gpuward's: {mark.cordon_stays(node)}, and it stays after a release"
+        return (
+            f"not gpuward's: {quarantine_taint.cordon_stays(node)}, and it stays after a release"
+        )
     if note is not None and "Cordon" in note.mark:
-        stays = mark.cordon_stays(node)
+        stays = quarantine_taint.cordon_stays(node)
         return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
     managers = [
         entry
@@ -89,7 +91,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
             yield "opted out: watched and reported, never touched"
         if unheard := halts.opt_out_unheard(node):
             yield unheard
-    yield from people.pause_lines(look.pauses, look.now)
+    yield from operators.pause_lines(look.pauses, look.now)
 
 
 def _unheard(key: str, value: str) -> str:
@@ -113,10 +115,10 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         if (
             look.node is not None
             and names.LABEL_GPUS not in labels
-            and not node_look.has_gpus(look.node)
+            and not node_state.has_gpus(look.node)
         ):
             yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
-        yield from filter(None, [people.clock_said(look.node, None, look.now)])
+        yield from filter(None, [operators.clock_said(look.node, None, look.now)])
         yield from _see_agent(look)
         return
     status = look.health.status
@@ -125,7 +127,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         for part in (
             status.health,
             status.gpus_healthy
-            and f"{status.gpus_healthy} GPUs usable{people.degraded_of(status)}",
+            and f"{status.gpus_healthy} GPUs usable{operators.degraded_of(status)}",
             status.driver_version and f"driver {status.driver_version}",
         )
         if part
@@ -148,7 +150,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         # Without a right to read nodes and pods a silent agent is known minutes later.
         alive = "" if look.node is None or look.agents is None else ", its agent is alive"
         yield f"{said}; last changed {written} ago{alive}"
-    yield from filter(None, [people.clock_said(look.node, look.health, look.now)])
+    yield from filter(None, [operators.clock_said(look.node, look.health, look.now)])
     if status.message and status.health != "Healthy":
         yield status.message
     if look.node is not None and (failed := exclusions.failed_owner(look.node)):
@@ -185,7 +187,7 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
     )
 
 
-def calm_lines(look: NodeLook) -> Iterator[str]:
+def quiet_lines(look: NodeLook) -> Iterator[str]:
     """Why nothing is done about a node without an open session; nothing of a healthy node."""
     said = look.health.status.incidents if look.health else ()
     active = [i for i in (*said, *look.external) if i.active]
@@ -239,7 +241,7 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
         case _ if shadow is not None:
             yield "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
         case _ if look.pauses:
-            yield f"nothing while it is paused: {people.resume_command(look.pauses)}"
+            yield f"nothing while it is paused: {operators.resume_command(look.pauses)}"
         case _:
             yield _opens(look, found)
 

@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from remediator.view import fleet_view, node_view, people, shapes
+from remediator.view import fleet_view, node_view, operators, shapes
 from rules.api import object_name, sentences, timestamps
 from rules.api.quarantine import DrainStatus
 from rules.catalog import explanations
@@ -108,11 +108,11 @@ def squares(row: shapes.NodeRow) -> list[str]:
     """The health of each GPU that is an element of its own; none where the style sheet draws."""
     if _is_plain(row) and row.gpus in _DRAWN_BY_STYLE:
         return []
-    marked = {mark.index: mark.health for mark in row.marks}
-    rest = "healthy" if marked or row.health == "degraded" else row.health
+    quarantined = {mark.index: mark.health for mark in row.marks}
+    rest = "healthy" if quarantined or row.health == "degraded" else row.health
     # Without a health object only the label's number is known: that many squares are healthy.
     return [
-        marked.get(i, "healthy" if marked or i < row.gpus_healthy else rest)
+        quarantined.get(i, "healthy" if quarantined or i < row.gpus_healthy else rest)
         for i in range(min(row.gpus, fleet_view.MAX_GPUS))
     ]
 
@@ -212,10 +212,10 @@ _ENVIRONMENT: Final = Environment(
 )
 _ENVIRONMENT.filters |= {
     "age": timestamps.age, "broken": broken, "commands": commands,
-    "degraded": people.degraded_of, "described": described,
+    "degraded": operators.degraded_of, "described": described,
     "drain_progress": drain_progress, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": node_view.lasted,
-    "let_go_by": sentences.let_go_by,
+    "let_go_by": sentences.approved_by,
     "not_first": _not_first, "number": "{:,}".format,
     "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
     "span": timestamps.span, "spelled": lambda word: _SPELLED.get(word, word),

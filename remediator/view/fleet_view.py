@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from remediator.view import people, session_view, shapes
+from remediator.view import operators, session_view, shapes
 from remediator.view.shapes import Bar, HistoryPage
 from remediator.view.state import PageState
 from rules.api import gpu_record, quarantine, timestamps
@@ -39,7 +39,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
     sessions = [
         session_view.session_row(s)
         for s in snapshot.quarantines.values()
-        if observation.is_open(s) or people.mark_stays(s)
+        if observation.is_open(s) or operators.taint_stays(s)
     ]
     reasons: defaultdict[str, set[str]] = defaultdict(set)
     for session in sessions:
@@ -79,7 +79,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
         pauses=tuple(
             shapes.PauseRow(
                 name=pause.metadata.name,
-                scope=people.pause_scope(pause),
+                scope=operators.pause_scope(pause),
                 reason=pause.spec.reason,
                 by=pause.spec.by,
                 until=pause.spec.until,
@@ -205,7 +205,7 @@ def _counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
     out = [
         session_view.session_row(s)
         for s in sessions
-        if observation.is_open(s) or people.mark_stays(s)
+        if observation.is_open(s) or operators.taint_stays(s)
     ]
     return shapes.Counts(
         nodes=len(rows),
@@ -271,6 +271,6 @@ def _offenders(state: PageState) -> Iterator[shapes.RepeatOffender]:
 def _reasons(sessions: Iterable[QuarantineView]) -> list[tuple[str, int]]:
     """Reasons with how many of the sessions they opened, the most frequent first."""
     found = Counter(
-        quarantine.gravest_reason(session.spec.causes) or "none given" for session in sessions
+        quarantine.most_severe_reason(session.spec.causes) or "none given" for session in sessions
     )
     return sorted(found.items(), key=lambda item: (-item[1], item[0]))

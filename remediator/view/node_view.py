@@ -7,10 +7,10 @@ from enum import StrEnum
 from typing import Final
 
 from remediator.view import fleet_view, session_view
-from remediator.view.people import clock_said, decided, node_acts, pause_scope, taking_out
+from remediator.view.operators import clock_said, decided, node_acts, pause_scope, taking_out
 from remediator.view.shapes import NodePage, PersonsAct, TimelineItem
 from remediator.view.state import PageState
-from rules.api import gpu_record, mark, names, timestamps
+from rules.api import gpu_record, names, quarantine_taint, timestamps
 from rules.api.health import HealthStatus
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, TimelineEntry
@@ -18,7 +18,7 @@ from rules.catalog import explanations
 from rules.fleet import node_health
 from rules.session import causes, exclusions, halts, observation
 from rules.session.repair import ladder
-from rules.session.status import BY_GPUWARD, BY_PERSON, LET_GO, PAUSED_BY, sentence
+from rules.session.status import APPROVED, BY_GPUWARD, BY_PERSON, PAUSED_BY, sentence
 
 SHOWN_ITEMS: Final = 80
 _A_PERSON: Final = "a person"
@@ -158,7 +158,7 @@ def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
         if entry.step in set(Phase):
             if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
                 yield _ended_by_person(session, entry, by)
-        elif entry.step == LET_GO:
+        elif entry.step == APPROVED:
             what = f"{entry.subject} let go"
             yield _moment(Lane.PERSON, entry.at, what, entry.message, session.name, by)
         elif entry.step == PAUSED_BY:
@@ -241,7 +241,7 @@ def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
     ]
     people = decided(node, session, pauses, state.now)
     found = node_acts(name, session, causes.sight_of(node, snapshot), people=people, pauses=pauses)
-    if session is not None or mark.marked(node):
+    if session is not None or quarantine_taint.quarantined(node):
         return found
     return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
@@ -253,7 +253,7 @@ def _marks(node: NodeView) -> Iterator[str]:
             owner = "gpuward" if taint.key == names.TAINT_QUARANTINE else "not gpuward"
             yield f"taint {taint.key}={taint.value}:{taint.effect} ({owner})"
     if node.spec.unschedulable:
-        note = mark.read_note(node)
+        note = quarantine_taint.read_note(node)
         owner = "gpuward" if note else "not gpuward"
         if note and note.prior_unschedulable:
             owner = "not gpuward: it was cordoned before, and stays so after a release"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from remediator.view import people, shapes
+from remediator.view import operators, shapes
 from remediator.view.shapes import Blocker
 from rules.api import gpu_record, quarantine, sentences, timestamps
 from rules.api.health import GpuStatus, IncidentStatus
@@ -173,7 +173,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         open=observation.is_open(session),
         severity=worst(causes),
         level=session.spec.level,
-        reason=quarantine.gravest_reason(causes),
+        reason=quarantine.most_severe_reason(causes),
         causes=len(causes),
         opened_at=timestamps.format_time(history.wanted_at(session)),
         phase_since=status.phase_since or session.metadata.creation_timestamp,
@@ -181,7 +181,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         conditions=tuple(_condition(c) for c in status.conditions if c.status == "True"),
         evicted=drain.evicted,
         waits_for=_waits_for(session),
-        needs=people.must_of(session),
+        needs=operators.must_of(session),
     )
 
 

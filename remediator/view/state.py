@@ -26,7 +26,7 @@ from rules.fleet import common_cause, node_health, turns
 from rules.fleet.common_cause import CommonCause
 from rules.fleet.memory import FleetMemory
 from rules.fleet.node_health import HealthNow, health_now
-from rules.fleet.turns import FleetVerdict
+from rules.fleet.turns import FleetAssessment
 from rules.session import observation
 from rules.session.observation import FleetSnapshot
 
@@ -90,7 +90,7 @@ class PageState:
     snapshot: FleetSnapshot
     replica: ReplicaShown
     """Who answers."""
-    verdict: FleetVerdict = field(default_factory=FleetVerdict)
+    verdict: FleetAssessment = field(default_factory=FleetAssessment)
     common: tuple[CommonCause, ...] = ()
     """What nodes with the same fault share, of the nodes that the verdict counted."""
     keys: GroupKeys = field(default_factory=GroupKeys)

@@ -7,7 +7,7 @@ leaves no entry and no time, so an empty answer means "a client that set nothing
 
 A manager's name is what its client calls itself, the first part of its user agent. It is shown to
 people and is no proof of identity. `rules/data/managers.json` lists the names of known programs.
-Called by `rules.api.mark` and `rules.session`.
+Called by `rules.api.quarantine_taint` and `rules.session`.
 """
 
 from collections.abc import Sequence

@@ -40,7 +40,7 @@ class Phase(enum.StrEnum):
         return self in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}
 
 
-NOT_MARKED_YET: Final = frozenset({"", Phase.PENDING})
+NOT_TAINTED_YET: Final = frozenset({"", Phase.PENDING})
 """Phases of a session whose node carries no mark of it yet, also before anybody wrote one."""
 
 
@@ -65,7 +65,7 @@ class Cause(Wire, frozen=True):
     session, and in what older releases or people by hand wrote."""
 
 
-def gravest(causes: Iterable[Cause]) -> Cause | None:
+def most_severe(causes: Iterable[Cause]) -> Cause | None:
     """What to name where there is room for one cause: the gravest, as the verdict chooses its own;
     of equals the first.
     """
@@ -76,9 +76,9 @@ def gravest(causes: Iterable[Cause]) -> Cause | None:
     )
 
 
-def gravest_reason(causes: Iterable[Cause]) -> str:
+def most_severe_reason(causes: Iterable[Cause]) -> str:
     """Its reason, or who says so where it has none; "" without a cause."""
-    first = gravest(causes)
+    first = most_severe(causes)
     return first.reason or first.source if first is not None else ""
 
 

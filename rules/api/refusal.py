@@ -142,7 +142,7 @@ class NodeWrite(StrEnum):
 
     MARK = "mark the node"
     LABEL = "move the quarantine label of the node"
-    UNMARK = "take its mark off the node"
+    REMOVE_TAINT = "take its mark off the node"
     OPEN = "open a session for the node"
     SPEC = "write the causes of the session"
     STATUS = "write the status of the session"

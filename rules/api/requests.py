@@ -54,7 +54,7 @@ class Request:
 def request(write: d.Write) -> Request:
     """The exact request of `write`."""
     match write:
-        case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
+        case d.TaintAndCordon() | d.RemoveTaint() | d.RelabelNode():
             node = object_name.segment(write.node)
             path = f"/api/v1/nodes/{node}?fieldManager={names.COMPONENT_REMEDIATOR}"
             # The same as a merge patch here, since a taint list has no key to merge by, and an
@@ -70,7 +70,7 @@ def request(write: d.Write) -> Request:
                 "labels": {names.LABEL_HEALTH: "unknown"},
             }
             return _told(write, names.CONDITION_HEALTHY, "Unknown", "AgentStale", told)
-        case d.SetVerdictSilent():
+        case d.SetHealthSilent():
             return _status(
                 f"{HEALTHS}/{object_name.segment(write.node)}",
                 write.resource_version,

@@ -67,7 +67,7 @@ def causes_clause(causes: Sequence[Cause]) -> str:
     return some(words) or "no open cause"
 
 
-def let_go_by(asked: RepairRequest) -> str:
+def approved_by(asked: RepairRequest) -> str:
     """`ann let it go at 2026-01-31 12:03 UTC, the vendor is here on Monday`: as a release says
     it, with the time where it is known.
     """

@@ -109,8 +109,8 @@ class WriteRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkNode:
-    """The whole mark in one patch that carries the node's version (`rules.api.mark`)."""
+class TaintAndCordon:
+    """Taint, cordon, label and annotation in one patch (`rules.api.quarantine_taint`)."""
 
     harmful: ClassVar[bool] = True
     node: str
@@ -120,7 +120,7 @@ class MarkNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnmarkNode:
+class RemoveTaint:
     """The reverse patch to the recorded prior state; carries the node's version.
 
     `orphan`: no open session of that name was seen; the edge sends it only after an uncached GET
@@ -250,7 +250,7 @@ def node_event(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetVerdictSilent:
+class SetHealthSilent:
     """Since when the agent behind a verdict is silent, on the verdict itself; "" takes it back."""
 
     harmful: ClassVar[bool] = False
@@ -266,11 +266,11 @@ Write = (
     | DeleteObject
     | CreateRecord
     | WriteRecord
-    | MarkNode
-    | UnmarkNode
+    | TaintAndCordon
+    | RemoveTaint
     | RelabelNode
     | SetNodeUnknown
-    | SetVerdictSilent
+    | SetHealthSilent
     | SetRepairCondition
     | WriteRepairObject
     | CreateTestJob

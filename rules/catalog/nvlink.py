@@ -66,28 +66,28 @@ def _rule(xid: int, info: int, status: int) -> Nvlink5Rule | None:
     return max(exact, key=lambda rule: _STRENGTH[rule.immediate], default=None)
 
 
-class Nvlink4Verdict(NamedTuple):
+class Nvlink4Assessment(NamedTuple):
     """What the seven registers of an Xid 74 ask for."""
 
     severity: Severity
     action: Action
 
 
-_MECHANICAL: Final = Nvlink4Verdict(Severity.DEGRADED, Action.CHECK_MECHANICALS)
-_ECC: Final = Nvlink4Verdict(Severity.DEGRADED, Action.RUN_DIAGNOSTICS)
+_MECHANICAL: Final = Nvlink4Assessment(Severity.DEGRADED, Action.CHECK_MECHANICALS)
+_ECC: Final = Nvlink4Assessment(Severity.DEGRADED, Action.RUN_DIAGNOSTICS)
 _MARGINAL: Final = _ECC
 """A marginal signal of the link: diagnostics, as for ECC and parity errors."""
-_FABRIC: Final = Nvlink4Verdict(Severity.DEGRADED, Action.RESET_GPU)
+_FABRIC: Final = Nvlink4Assessment(Severity.DEGRADED, Action.RESET_GPU)
 """It follows another error, and the fabric needs a reset."""
-_REPEAT: Final = Nvlink4Verdict(Severity.DEGRADED, Action.INVESTIGATE)
+_REPEAT: Final = Nvlink4Assessment(Severity.DEGRADED, Action.INVESTIGATE)
 """Worth a look if it comes back; so is a bit that should not be seen in production."""
-_SECONDARY: Final = Nvlink4Verdict(Severity.INFO, Action.INVESTIGATE)
+_SECONDARY: Final = Nvlink4Assessment(Severity.INFO, Action.INVESTIGATE)
 """It follows another error; look for that one."""
-_HARMLESS: Final = Nvlink4Verdict(Severity.INFO, Action.NONE)
+_HARMLESS: Final = Nvlink4Assessment(Severity.INFO, Action.NONE)
 
-_GRAVEST_FIRST: Final = (_MECHANICAL, _ECC, _FABRIC, _REPEAT, _SECONDARY, _HARMLESS)
+_MOST_SEVERE_FIRST: Final = (_MECHANICAL, _ECC, _FABRIC, _REPEAT, _SECONDARY, _HARMLESS)
 
-_NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Verdict], ...]] = (
+_NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Assessment], ...]] = (
     (0, (0, 23, 30), _HARMLESS),
     (0, (1, 20), _SECONDARY),
     (0, (4, 5), _ECC),
@@ -104,13 +104,13 @@ _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Verdict], ...]] = 
 """Register (from 0), its bits, what they mean: NVIDIA Xid catalog, workflow of Xid 74."""
 
 
-def nvlink4_verdict(words: tuple[int, ...]) -> Nvlink4Verdict:
+def nvlink4_assessment(words: tuple[int, ...]) -> Nvlink4Assessment:
     """Return the gravest finding in the registers of an Xid 74.
 
     Registers two, six and seven carry data on current parts and are not read. All zero is
     nothing known: worth investigating.
     """
-    found: set[Nvlink4Verdict] = set()
+    found: set[Nvlink4Assessment] = set()
     known: dict[int, int] = {}
     for register, bits, verdict in _NVLINK4_BITS:
         mask = sum(1 << bit for bit in bits)
@@ -120,4 +120,4 @@ def nvlink4_verdict(words: tuple[int, ...]) -> Nvlink4Verdict:
     for register, mask in known.items():
         if register < len(words) and words[register] & ~mask:
             found.add(_REPEAT)
-    return next((verdict for verdict in _GRAVEST_FIRST if verdict in found), _REPEAT)
+    return next((verdict for verdict in _MOST_SEVERE_FIRST if verdict in found), _REPEAT)

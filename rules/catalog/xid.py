@@ -163,7 +163,7 @@ def reason_for_xid(
     if xid in _NVLINK5 and words and line_fatal is False:
         return like(reason, _bucket_reason("IGNORE"))
     if xid == NVLINK_XID and words:
-        verdict = nvlink.nvlink4_verdict(words)
+        verdict = nvlink.nvlink4_assessment(words)
         if verdict.severity is Severity.INFO:
             return replace(like(reason, _bucket_reason("IGNORE")), action=verdict.action)
         return replace(reason, severity=verdict.severity, action=verdict.action)

@@ -45,7 +45,7 @@ HOLDING: Final = frozenset(
 """While one of these lasts the pod is not even asked to go."""
 
 
-def obstacle_of(
+def blocker_of(
     pod: PodView,
     pdbs: tuple[PdbView, ...],
     outcome: EvictionOutcome | None,
@@ -190,7 +190,7 @@ _CAUSE_BYTES: Final = 360
 """Room for the cause: the session and where to look next come after it."""
 
 
-def owner_told(
+def owner_reported(
     gone: EvictPod | DeletePod,
     session: str,
     causes: Sequence[Cause],
@@ -220,7 +220,7 @@ def owner_told(
 
 def _causes(causes: Sequence[Cause], verdict: HealthStatus) -> str:
     """The gravest cause in words, and how many more there are."""
-    first, more = quarantine.gravest(causes), len(causes) - 1
+    first, more = quarantine.most_severe(causes), len(causes) - 1
     if first is None:
         return "a cause that is over by now"
     return f"{_cause(first, verdict)}{f' and {more} more' if more else ''}"

@@ -55,7 +55,7 @@ class LeftBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodVerdict:
+class PodAssessment:
     """One pod's fate. `until` is when waiting or leaving ends."""
 
     fate: Fate
@@ -81,12 +81,12 @@ class Moment:
     """Where our own tests under load run."""
 
 
-def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
+def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodAssessment:
     """`missing` are owner UIDs that do not exist any more."""
     if _is_mirror(pod):
         return _left(LeftBy.NATURE_STATIC)
     if pod.finished and not (pod.terminating and pod.metadata.finalizers):
-        return PodVerdict(fate=Fate.STAYS)
+        return PodAssessment(fate=Fate.STAYS)
     controller = pod.metadata.controller
     # Of any group: OpenKruise's DaemonSets (apps.kruise.io) tolerate a cordon as well.
     daemon = controller is not None and controller.kind == "DaemonSet"
@@ -96,7 +96,7 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
         return _leaving(pod, at.now)
     if pods.is_own_job(pod, at.own_namespace):
         # Its session ends it.
-        return PodVerdict(fate=Fate.STAYS)
+        return PodAssessment(fate=Fate.STAYS)
     if pod.doubt:
         return _waits(
             Refusal(
@@ -111,15 +111,15 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodVerdict:
         return _left(LeftBy.POLICY_SKIP)
     if controller is None and at.policy.drain.unmanaged == "Report":
         return _left(LeftBy.POLICY_UNMANAGED)
-    return _held(pod, at) or _completing(rule, at) or PodVerdict(fate=Fate.EVICT)
+    return _held(pod, at) or _completing(rule, at) or PodAssessment(fate=Fate.EVICT)
 
 
-def _left(by: LeftBy) -> PodVerdict:
-    return PodVerdict(fate=Fate.STAYS, why=by, left_by=by)
+def _left(by: LeftBy) -> PodAssessment:
+    return PodAssessment(fate=Fate.STAYS, why=by, left_by=by)
 
 
-def _waits(refusal: Refusal) -> PodVerdict:
-    return PodVerdict(fate=Fate.WAITS, why=refusal.why, refusal=refusal, until=refusal.until)
+def _waits(refusal: Refusal) -> PodAssessment:
+    return PodAssessment(fate=Fate.WAITS, why=refusal.why, refusal=refusal, until=refusal.until)
 
 
 def is_critical(pod: PodView) -> bool:
@@ -146,20 +146,20 @@ def _is_mirror(pod: PodView) -> bool:
     )
 
 
-def _leaving(pod: PodView, now: float) -> PodVerdict:
+def _leaving(pod: PodView, now: float) -> PodAssessment:
     deleted_at = timestamps.parse_time(pod.metadata.deletion_timestamp or "") or now
     stuck_at = deleted_at + STUCK_AFTER_S
     if now < stuck_at:
         long = (pod.metadata.deletion_grace_period_seconds or 0) >= LONG_GRACE_S
         leaves_by = deleted_at if long and now < deleted_at else None
-        return PodVerdict(fate=Fate.LEAVING, until=stuck_at, leaves_by=leaves_by)
+        return PodAssessment(fate=Fate.LEAVING, until=stuck_at, leaves_by=leaves_by)
     if pod.metadata.finalizers and _ended(pod):
         names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
         why = f"its containers have ended, finalizer {names} holds the object"
-        return PodVerdict(fate=Fate.OVER, why=why)
+        return PodAssessment(fate=Fate.OVER, why=why)
     running = sorted(s.name for s in _statuses(pod) if s.state.running is not None)
     what = f"container {running[0][:63]} still runs" if running else "the kubelet has not ended it"
-    return PodVerdict(fate=Fate.STUCK, why=f"{what} after its grace")
+    return PodAssessment(fate=Fate.STUCK, why=f"{what} after its grace")
 
 
 def _ended(pod: PodView) -> bool:
@@ -182,7 +182,7 @@ def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
     )
 
 
-def _held(pod: PodView, at: Moment) -> PodVerdict | None:
+def _held(pod: PodView, at: Moment) -> PodAssessment | None:
     """Do-not-disrupt annotations, honoured up to a bound that depends on the severity."""
     annotations = pod.metadata.annotations
     fatal = at.severity == Severity.FATAL
@@ -219,7 +219,7 @@ def _own_time(pod: PodView, value: str) -> float | None:
     return None if started is None else started + length_s
 
 
-def _completing(rule: PodRule, at: Moment) -> PodVerdict | None:
+def _completing(rule: PodRule, at: Moment) -> PodAssessment | None:
     if rule.strategy != "WaitCompleted":
         return None
     until = None if rule.max_wait_s is None else at.started_at + rule.max_wait_s

@@ -9,7 +9,7 @@ room" is a hope, while "no room" is certain. Pure.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rules.api import mark, names, timestamps
+from rules.api import names, quarantine_taint, timestamps
 from rules.api.nodes import NodeView
 from rules.api.pods import DaemonSetView, PodView, Toleration, gpu_amounts
 
@@ -34,7 +34,7 @@ def being_built(node: NodeView, now: float) -> bool:
 
 def is_unavailable(node: NodeView) -> bool:
     """Whether new work cannot land there now, whoever caused it."""
-    closed = node.spec.unschedulable or mark.own_taint(node) is not None
+    closed = node.spec.unschedulable or quarantine_taint.own_taint(node) is not None
     return node.ready != "True" or closed or bool(node.doubt)
 
 
@@ -108,7 +108,7 @@ def _selects(daemon_set: DaemonSetView, node: NodeView) -> bool:
 
 
 def _tolerates(toleration: Toleration) -> bool:
-    if toleration.effect not in {"", mark.EFFECT}:
+    if toleration.effect not in {"", quarantine_taint.EFFECT}:
         return False
     if toleration.key == "":
         return toleration.operator == "Exists"

@@ -19,7 +19,7 @@ from rules.catalog.reason import Severity
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import blockers, drain_plan, eviction, gangs
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
-from rules.drain.fate import Fate, LeftBy, Moment, PodVerdict, fate_of, is_critical
+from rules.drain.fate import Fate, LeftBy, Moment, PodAssessment, fate_of, is_critical
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
 from rules.policy.policy import Policy
 
@@ -38,10 +38,10 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     budgets = _budgets(pods, look.pdbs)
     memory = listed(memory, pods, now)
     at = _moment(look, policy, now)
-    verdicts = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
+    assessments = [(pod, fate_of(pod, look.missing_owners, at)) for pod in pods]
     late = _is_late(look, at) and not look.dry_run
     # Those of an earlier turn have to be gone before a later one starts.
-    holding = (pod for pod, verdict in verdicts if verdict.fate in _HOLD_THE_TURN)
+    holding = (pod for pod, verdict in assessments if verdict.fate in _HOLD_THE_TURN)
     turn = min(map(is_critical, holding), default=None)
     asked = _refusing(pods, budgets, memory)
     evict: list[EvictPod] = []
@@ -49,7 +49,7 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
     force: list[tuple[SetDisruptionTarget, DeletePod]] = []
     force_due = False
     waiting: list[str] = []
-    for pod, verdict in verdicts:
+    for pod, verdict in assessments:
         if verdict.fate in {Fate.STAYS, Fate.STUCK, Fate.OVER}:
             continue
         if verdict.fate is Fate.LEAVING:
@@ -69,29 +69,29 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
             force.append(_force(pod, look, now))
             if pod.uid not in memory.unforced:
                 continue
-        obstacle = _obstacle(pod, verdict, look, pdbs, memory, by_pdb, now)
-        if obstacle is not None:
+        blocker = _blocker(pod, verdict, look, pdbs, memory, by_pdb, now)
+        if blocker is not None:
             owner = blockers.owner_name(pod, owners)
-            obstacles.append((pod, replace(obstacle, owner=owner)))
+            obstacles.append((pod, replace(blocker, owner=owner)))
         if verdict.fate is Fate.WAITS:
             waiting.append(pod.key)
-        elif obstacle is None or obstacle.reason not in blockers.HOLDING:
+        elif blocker is None or blocker.reason not in blockers.HOLDING:
             later = turn is not None and is_critical(pod) > turn
             asks = look.dry_run or late or not later
             # In a dry run nobody leaves, so that no turn would ever come.
-            if obstacle is None or not asks:
+            if blocker is None or not asks:
                 waiting.append(pod.key)
             if asks:
                 evict.append(_evict(pod, look, pdbs))
 
     def notes(fate: Fate) -> tuple[PodNote, ...]:
-        found = ((p, v) for p, v in verdicts if v.fate is fate and v.why)
+        found = ((p, v) for p, v in assessments if v.fate is fate and v.why)
         return tuple(PodNote(name=p.key, why=v.why) for p, v in found)
 
     stuck, worst = notes(Fate.STUCK), blockers.worst_of(obstacles)
-    remaining = [p for p, v in verdicts if v.fate not in {Fate.STAYS, Fate.OVER}]
+    remaining = [p for p, v in assessments if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, look, policy, now)
-    wanted = _unknown_owners(verdicts, obstacles, look)
+    wanted = _unknown_owners(assessments, obstacles, look)
     if any(owner.kind == "DaemonSet" for _, owner in wanted):
         drained = False
     unasked = [e for e in evict if e.uid not in memory.outcomes]
@@ -107,24 +107,28 @@ def plan_drain(look: DrainInput, policy: Policy, memory: DrainMemory, now: float
         blocked_reason=worst.reason if worst is not None else None,
         needs_human=_needs_human(worst, stuck, late),
         waiting=tuple(waiting),
-        leaving=sum(verdict.fate is Fate.LEAVING for _, verdict in verdicts),
-        leaves_by=max((v.leaves_by for _, v in verdicts if v.leaves_by), default=None),
+        leaving=sum(verdict.fate is Fate.LEAVING for _, verdict in assessments),
+        leaves_by=max((v.leaves_by for _, v in assessments if v.leaves_by), default=None),
         stuck=stuck,
         left_by_policy=notes(Fate.STAYS),
         left_by_failure=(*stuck, *notes(Fate.OVER), *attached),
         drained=drained and not look.dry_run,
         probed=look.dry_run and not unasked,
         wake_at=min(
-            (t for t in (wake_at, *(v.until for _, v in verdicts)) if t is not None and t > now),
+            (
+                t
+                for t in (wake_at, *(v.until for _, v in assessments))
+                if t is not None and t > now
+            ),
             default=None,
         ),
         wants_owners=wanted,
     )
 
 
-def _obstacle(
+def _blocker(
     pod: PodView,
-    verdict: PodVerdict,
+    verdict: PodAssessment,
     look: DrainInput,
     pdbs: tuple[PdbView, ...],
     memory: DrainMemory,
@@ -150,7 +154,7 @@ def _obstacle(
         )
     gang = gangs.gang_of(pod, look.owners)
     outcome = memory.outcomes.get(pod.uid)
-    return blockers.obstacle_of(pod, pdbs, outcome, gang, now, look.dry_run or by_pdb)
+    return blockers.blocker_of(pod, pdbs, outcome, gang, now, look.dry_run or by_pdb)
 
 
 def _refusing(
@@ -187,7 +191,7 @@ def _evict(pod: PodView, look: DrainInput, pdbs: tuple[PdbView, ...]) -> EvictPo
     )
 
 
-def _force_is_due(pod: PodView, verdict: PodVerdict, look: DrainInput, at: Moment) -> bool:
+def _force_is_due(pod: PodView, verdict: PodAssessment, look: DrainInput, at: Moment) -> bool:
     """Whether the drain is past its time and the policy lets the pod be deleted by force.
 
     A pod that waits for a time of its own (`maxWait`, a do-not-disrupt annotation) was promised
@@ -275,11 +279,11 @@ def _needs_human(worst: Refusal | None, stuck: tuple[PodNote, ...], late: bool) 
 
 
 def _unknown_owners(
-    verdicts: list[tuple[PodView, PodVerdict]],
+    assessments: list[tuple[PodView, PodAssessment]],
     obstacles: list[tuple[PodView, Refusal]],
     look: DrainInput,
 ) -> tuple[OwnerWanted, ...]:
-    pods = [p for p, v in verdicts if v.left_by is LeftBy.NATURE_DAEMON] + [
+    pods = [p for p, v in assessments if v.left_by is LeftBy.NATURE_DAEMON] + [
         p for p, _ in obstacles
     ]
     found: dict[str, OwnerWanted] = {}
@@ -327,5 +331,5 @@ def _moment(look: DrainInput, policy: Policy, now: float) -> Moment:
     )
 
 
-def _sentence(verdict: PodVerdict) -> str:
+def _sentence(verdict: PodAssessment) -> str:
     return f"it {verdict.fate.lower()} by now{f' ({verdict.why})' if verdict.why else ''}"

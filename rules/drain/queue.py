@@ -24,7 +24,7 @@ _AGAIN_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetLane:
+class BudgetQueue:
     """The queue of one PDB."""
 
     in_flight: str = ""
@@ -51,7 +51,7 @@ class Refused:
 class PdbQueue:
     """All lanes, by PDB key; pods that were refused and those in flight without a PDB, by UID."""
 
-    lanes: Mapping[str, BudgetLane] = field(default_factory=dict)
+    budget_queues: Mapping[str, BudgetQueue] = field(default_factory=dict)
     refused: Mapping[str, Refused] = field(default_factory=dict)
     free_in_flight: frozenset[str] = frozenset()
     paused_until: float = 0.0
@@ -74,9 +74,13 @@ def due(
     queue = replace(queue, refused=refused)
     if now < queue.paused_until:
         return queue, ()
-    lanes = dict(queue.lanes)
+    budget_queues = dict(queue.budget_queues)
     free = set(queue.free_in_flight)
-    asked = {lane.in_flight for lane in lanes.values() if _busy(lane, now)}
+    asked = {
+        budget_queue.in_flight
+        for budget_queue in budget_queues.values()
+        if _busy(budget_queue, now)
+    }
     waiting: dict[str, list[EvictPod]] = {}
     send: list[EvictPod] = []
     for eviction in candidates:
@@ -90,21 +94,23 @@ def due(
             free.add(eviction.uid)
             send.append(eviction)
     for key, evictions in waiting.items():
-        lane = lanes.get(key, BudgetLane())
-        if _busy(lane, now) or now < lane.not_before:
+        budget_queue = budget_queues.get(key, BudgetQueue())
+        if _busy(budget_queue, now) or now < budget_queue.not_before:
             continue
-        chosen = _next(lane, evictions, refused)
-        lanes[key] = replace(lane, in_flight=chosen.uid, sent_at=now)
+        chosen = _next(budget_queue, evictions, refused)
+        budget_queues[key] = replace(budget_queue, in_flight=chosen.uid, sent_at=now)
         send.append(chosen)
-    return replace(queue, lanes=lanes, free_in_flight=frozenset(free)), tuple(send)
+    return replace(queue, budget_queues=budget_queues, free_in_flight=frozenset(free)), tuple(send)
 
 
-def _next(lane: BudgetLane, evictions: list[EvictPod], refused: Mapping[str, Refused]) -> EvictPod:
+def _next(
+    budget_queue: BudgetQueue, evictions: list[EvictPod], refused: Mapping[str, Refused]
+) -> EvictPod:
     """Of the node that was served the longest ago the pod that was asked for least."""
 
     def order(eviction: EvictPod) -> tuple[int, int]:
         known = refused.get(eviction.uid, _NEVER)
-        return lane.served.get(eviction.node, 0), known.asked + known.failures
+        return budget_queue.served.get(eviction.node, 0), known.asked + known.failures
 
     return min(evictions, key=order)
 
@@ -120,19 +126,21 @@ def answered(
     if outcome.stops_all:
         pause_s = max(outcome.retry_after_s, 1.0)
         queue = replace(queue, paused_until=max(queue.paused_until, now + pause_s))
-    lane = queue.lanes.get(eviction.pdb, BudgetLane())
+    budget_queue = queue.budget_queues.get(eviction.pdb, BudgetQueue())
     refused = dict(queue.refused)
     known = refused.pop(eviction.uid, _NEVER)
-    if lane.in_flight == eviction.uid:
-        lane = replace(lane, in_flight="")
+    if budget_queue.in_flight == eviction.uid:
+        budget_queue = replace(budget_queue, in_flight="")
     if outcome.done:
-        lane = replace(lane, failures=0, not_before=0.0)
+        budget_queue = replace(budget_queue, failures=0, not_before=0.0)
         if outcome.accepted and not eviction.dry_run:
-            lane = _turn_taken(lane, eviction.node)
+            budget_queue = _turn_taken(budget_queue, eviction.node)
     elif eviction.pdb and outcome.by_budget:
         refused[eviction.uid] = replace(known, asked=known.asked + 1)
-        wait_s = _wait_s(BACKOFF_S[0], lane.failures, outcome, jitter)
-        lane = replace(lane, failures=lane.failures + 1, not_before=now + wait_s)
+        wait_s = _wait_s(BACKOFF_S[0], budget_queue.failures, outcome, jitter)
+        budget_queue = replace(
+            budget_queue, failures=budget_queue.failures + 1, not_before=now + wait_s
+        )
     else:
         first_s = BACKOFF_S[0] if outcome.backs_off else _AGAIN_S
         wait_s = _wait_s(first_s, known.failures, outcome, jitter)
@@ -143,7 +151,9 @@ def answered(
         queue,
         refused=refused,
         free_in_flight=queue.free_in_flight - {eviction.uid},
-        lanes={**queue.lanes, eviction.pdb: lane} if eviction.pdb else queue.lanes,
+        budget_queues={**queue.budget_queues, eviction.pdb: budget_queue}
+        if eviction.pdb
+        else queue.budget_queues,
     )
 
 
@@ -152,17 +162,23 @@ def _wait_s(first_s: float, failures: int, outcome: EvictionOutcome, jitter: flo
     return max(min(wait_s, BACKOFF_S[1]), outcome.retry_after_s)
 
 
-def _turn_taken(lane: BudgetLane, node: str) -> BudgetLane:
-    turn = lane.turn + 1
-    return replace(lane, turn=turn, served={**lane.served, node: turn})
+def _turn_taken(budget_queue: BudgetQueue, node: str) -> BudgetQueue:
+    turn = budget_queue.turn + 1
+    return replace(budget_queue, turn=turn, served={**budget_queue.served, node: turn})
 
 
 def pdb_changed(queue: PdbQueue, key: str) -> PdbQueue:
     """The PDB's own watch saw a change: ask again at once."""
-    lane = queue.lanes.get(key)
-    if lane is None:
+    budget_queue = queue.budget_queues.get(key)
+    if budget_queue is None:
         return queue
-    return replace(queue, lanes={**queue.lanes, key: replace(lane, failures=0, not_before=0.0)})
+    return replace(
+        queue,
+        budget_queues={
+            **queue.budget_queues,
+            key: replace(budget_queue, failures=0, not_before=0.0),
+        },
+    )
 
 
 def next_due_at(queue: PdbQueue, wanted: Iterable[EvictPod], now: float) -> float | None:
@@ -170,13 +186,19 @@ def next_due_at(queue: PdbQueue, wanted: Iterable[EvictPod], now: float) -> floa
     moments = {queue.paused_until} if queue.paused_until > now else set()
     for eviction in wanted:
         own = queue.refused.get(eviction.uid, _NEVER).not_before
-        lane = queue.lanes.get(eviction.pdb, BudgetLane()) if eviction.pdb else BudgetLane()
-        opens_at = lane.sent_at + _LONGEST_IN_FLIGHT_S if lane.in_flight else lane.not_before
+        budget_queue = (
+            queue.budget_queues.get(eviction.pdb, BudgetQueue()) if eviction.pdb else BudgetQueue()
+        )
+        opens_at = (
+            budget_queue.sent_at + _LONGEST_IN_FLIGHT_S
+            if budget_queue.in_flight
+            else budget_queue.not_before
+        )
         at = max(own, opens_at)
         if at > now:
             moments.add(at)
     return min(moments, default=None)
 
 
-def _busy(lane: BudgetLane, now: float) -> bool:
-    return bool(lane.in_flight) and now - lane.sent_at < _LONGEST_IN_FLIGHT_S
+def _busy(budget_queue: BudgetQueue, now: float) -> bool:
+    return bool(budget_queue.in_flight) and now - budget_queue.sent_at < _LONGEST_IN_FLIGHT_S

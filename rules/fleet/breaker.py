@@ -188,7 +188,7 @@ def used_reasons(
     window_s = snapshot.policy.budget.per_reason.window_s
     used: dict[ReasonKey, set[str]] = {}
     for facts in sessions:
-        at = facts.marked_at
+        at = facts.tainted_at
         if at is not None and snapshot.now - at < window_s:
             for key in reason_keys(facts.session, snapshot, memory):
                 used.setdefault(key, set()).add(facts.node)
@@ -214,7 +214,7 @@ def _per_reason(
     first: dict[tuple[str, ReasonKey], float] = {}
     excesses = []
     for facts in sessions:
-        if facts.marked_at is not None or snapshot.now - facts.wanted_at >= rate.window_s:
+        if facts.tainted_at is not None or snapshot.now - facts.wanted_at >= rate.window_s:
             continue
         for key in reason_keys(facts.session, snapshot, memory):
             at = first.setdefault((facts.node, key), facts.created_at)

@@ -274,7 +274,7 @@ def common_causes(
 ) -> tuple[CommonCause, ...]:
     """For each active fault of several nodes the most telling thing that they share, if any is."""
     several = _faulty_of(fleet.of, healths)
-    found = (_most_telling(reason, several[reason], fleet) for reason in sorted(several))
+    found = (_most_specific(reason, several[reason], fleet) for reason in sorted(several))
     return tuple(one for one in found if one is not None)
 
 
@@ -298,7 +298,7 @@ def _faults(health: HealthView) -> set[str]:
     }
 
 
-def _most_telling(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> CommonCause | None:
+def _most_specific(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> CommonCause | None:
     hits: defaultdict[Shared, list[str]] = defaultdict(list)
     rank: dict[str, int] = {}
     for name in faulty:

@@ -27,7 +27,7 @@ from rules.drain.drain_plan import DrainPlan
 from rules.drain.gangs import Gang
 from rules.fleet import turns
 from rules.fleet.memory import FleetMemory
-from rules.fleet.turns import FleetVerdict
+from rules.fleet.turns import FleetAssessment
 from rules.session import observation
 from rules.session.decide import decide
 from rules.session.observation import FleetSnapshot, NodeObservation, Permit
@@ -48,9 +48,9 @@ class Foreseen:
     """The session that it comes to: an open one, else the one that ended last."""
     decision: d.Decision = field(default_factory=lambda: d.Decision(step=""))
     """The last one about that session."""
-    marked: bool = False
+    quarantined: bool = False
     """The mark goes on the node."""
-    unmarked: bool = False
+    not_quarantined: bool = False
     """It comes off."""
     asks: d.Write | None = None
     """A write of which others make something: a repair, a test."""
@@ -101,10 +101,10 @@ class Forecast:
         nodes, sessions = dict(self._nodes), dict(self._sessions)
         return replace(self._base, nodes=nodes, quarantines=sessions)
 
-    def judged(self, gangs: Mapping[str, tuple[Gang, ...]]) -> FleetVerdict:
+    def judged(self, gangs: Mapping[str, tuple[Gang, ...]]) -> FleetAssessment:
         """Give turns until nobody gets another; the first judgement is answered."""
         self._base = replace(self._base, gangs=gangs)
-        first: FleetVerdict | None = None
+        first: FleetAssessment | None = None
         due: set[str] = set()
         for _ in range(_ROUNDS):
             verdict = turns.judge_fleet(self.copied(), self._memory)
@@ -116,7 +116,7 @@ class Forecast:
             if not due:
                 break
             due = {name for name in sorted(due) if self._look(name)}
-        return first or FleetVerdict()
+        return first or FleetAssessment()
 
     def foreseen(self) -> Mapping[str, Foreseen]:
         """Every node, by name."""
@@ -203,9 +203,9 @@ class Forecast:
                 self._store(msgspec.structs.replace(session, status=status))
                 if not observation.is_open(self._sessions[write.name]):
                     self._ended[node] = write.name
-            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
-                self._found[node].marked |= isinstance(write, d.MarkNode)
-                self._found[node].unmarked |= isinstance(write, d.UnmarkNode)
+            case d.TaintAndCordon() | d.RemoveTaint() | d.RelabelNode():
+                self._found[node].quarantined |= isinstance(write, d.TaintAndCordon)
+                self._found[node].not_quarantined |= isinstance(write, d.RemoveTaint)
                 self._patch(node, write.patch)
             case _:
                 return False

@@ -58,7 +58,7 @@ class SessionFacts:
     node: str
     created_at: float
     wanted_at: float
-    marked_at: float | None
+    tainted_at: float | None
     """When it took its node, by its timeline; None when it never did."""
     reasons: tuple[str, ...]
     """Those of detectors, sorted."""
@@ -110,7 +110,7 @@ class FleetMemory:
             kept.keep(sessions)
 
 
-def marked_at(session: QuarantineView) -> float | None:
+def tainted_at(session: QuarantineView) -> float | None:
     """When the session took its node, by its timeline; None when it never did."""
     for entry in session.status.timeline:
         if entry.step == "Marked":
@@ -127,7 +127,7 @@ def _facts_of(session: QuarantineView) -> SessionFacts:
         node=session.spec.node_name,
         created_at=session.metadata.created_at,
         wanted_at=wanted_at(session),
-        marked_at=marked_at(session),
+        tainted_at=tainted_at(session),
         reasons=reasons,
         external=tuple(sorted({c.reason for c in causes if c.source == EXTERNAL})),
         may_be_storm=bool(causes) and not human and not history.joined(session),

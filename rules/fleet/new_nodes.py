@@ -28,9 +28,9 @@ from rules.session.validation.jobs import (
     JobView,
     name_of_test,
     new_node_job_of,
-    told_on,
+    reported_on,
 )
-from rules.session.validation.result import REASON, Result, Verdict, cause_of_test, outcome_of
+from rules.session.validation.result import REASON, Assessment, Result, cause_of_test, outcome_of
 
 STARTS_S = 120.0
 """A Job whose pod does not run by then found its node busy."""
@@ -64,7 +64,7 @@ def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
         result = _result(seen, node, snapshot)
         if result is None:
             continue
-        if result.verdict is Verdict.UNKNOWN:
+        if result.verdict is Assessment.UNKNOWN:
             in_vain.append(node.name)
             writes.append(_deletion(seen, node, snapshot))
         elif not _known(seen.job, node):
@@ -181,15 +181,15 @@ def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | 
     assert seen.job is not None
     meta = seen.job.metadata
     if node.boot_id and meta.annotations.get(ANNOTATION_BOOT) != node.boot_id:
-        return Result(verdict=Verdict.UNKNOWN, message="the node booted anew")
+        return Result(verdict=Assessment.UNKNOWN, message="the node booted anew")
     outcome = outcome_of(seen, node=node.name, made_for=node.uid, job_uid=meta.uid)
     if outcome.result is not None:
         return outcome.result
     runs = any(pod.status.phase == "Running" for pod in seen.pods)
     if not runs and snapshot.now - meta.created_at > STARTS_S:
-        return Result(verdict=Verdict.UNKNOWN, message="the node was busy")
+        return Result(verdict=Assessment.UNKNOWN, message="the node was busy")
     if why := why_not_now(node, snapshot, _in_quarantine(snapshot)):
-        return Result(verdict=Verdict.UNKNOWN, message=why)
+        return Result(verdict=Assessment.UNKNOWN, message=why)
     return None
 
 
@@ -209,7 +209,7 @@ def _told(
     """The session first: once the node says that it was tested, nobody looks at the Job again."""
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
     opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
-    if result.verdict is not Verdict.PASS and not opened:
+    if result.verdict is not Assessment.PASS and not opened:
         cause = cause_of_test(seen.name, result.verdict, sentences.bounded(result.message)[:512])
         level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
@@ -223,7 +223,7 @@ def _told(
                 level=level,
             )
             yield CreateSession(name=causes.session_name(node, seen.name, sessions), spec=spec)
-    passed = result.verdict is Verdict.PASS
-    yield told_on(
+    passed = result.verdict is Assessment.PASS
+    yield reported_on(
         node, seen.name, passed=passed, message=result.message or result.verdict, now=snapshot.now
     )

@@ -19,7 +19,7 @@ from typing import Final
 
 from rules.api import names, timestamps
 from rules.api.nodes import AgentPod, HealthView, NodeView, TimedNode
-from rules.api.writes import SetNodeUnknown, SetVerdictSilent
+from rules.api.writes import SetHealthSilent, SetNodeUnknown
 from rules.session import observation
 from rules.session.observation import Staleness
 
@@ -30,7 +30,7 @@ _CODES: Final = {
     Staleness.NO_VERDICT: "NoVerdict",
     Staleness.OTHER_NODE: "OtherNode",
     Staleness.OTHER_BOOT: "OtherBoot",
-    Staleness.BLIND: "AgentBlind",
+    Staleness.NO_DATA: "AgentBlind",
 }
 
 
@@ -68,7 +68,7 @@ def health_now(
         why = observation.staleness(health, node, agents, now)
     said = health.status.health
     word = said if said in WORDS else UNKNOWN
-    if why == Staleness.BLIND and word in _ILL:
+    if why == Staleness.NO_DATA and word in _ILL:
         # It lives, and what it cannot see any more it has seen go wrong.
         return HealthNow(word, why)
     return HealthNow(UNKNOWN, why) if why else HealthNow(word)
@@ -106,20 +106,20 @@ def silent_since(
 
 def say_silent(
     health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
-) -> SetVerdictSilent | None:
+) -> SetHealthSilent | None:
     """What the verdict itself is to say of its agent's silence; None where it says so already."""
     since = silent_since(health, agents, observing_since, now)
     said = health.status.silent_since
     if (since is None) == (not said):
         return None
-    return SetVerdictSilent(
+    return SetHealthSilent(
         node=health.metadata.name,
         resource_version=health.metadata.resource_version,
         since="" if since is None else timestamps.format_time(since or now),
     )
 
 
-def mark_unknown(
+def set_unknown(
     node: NodeView,
     health: HealthView,
     agents: Mapping[str, AgentPod],

@@ -62,7 +62,7 @@ def moving_gangs(
 
 def drain_turn(
     node: str,
-    marked_at: float,
+    tainted_at: float,
     waiting: Iterable[str],
     moving: Mapping[str, frozenset[str]],
     snapshot: FleetSnapshot,
@@ -86,7 +86,7 @@ def drain_turn(
     if not restarting or any(restarting & keys for keys in moving.values()):
         return None
     # Mates that failed while nobody of ours looked are collected as well.
-    collecting_since = max(marked_at, snapshot.observing_since)
+    collecting_since = max(tainted_at, snapshot.observing_since)
     until = collecting_since + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
         return None
@@ -273,7 +273,7 @@ def repair_permits(
             and s.status.phase in {Phase.QUARANTINED, Phase.REPAIRING}
             and _wants_repair(s, by_node.get(s.spec.node_name, []), snapshot)
         ]
-        asking += sorted(wanting, key=_gravest_first)
+        asking += sorted(wanting, key=_most_severe_first)
     permits: dict[str, Permit] = {}
     under_repair: list[NodeView] = []
     for session in asking:
@@ -285,7 +285,7 @@ def repair_permits(
     return permits
 
 
-def _gravest_first(session: QuarantineView) -> tuple[int, str, str]:
+def _most_severe_first(session: QuarantineView) -> tuple[int, str, str]:
     return -severity_rank(worst(session.spec.causes)), session.status.phase_since, session.name
 
 
@@ -300,7 +300,7 @@ def _wants_repair(
     causes = causes_now(session, node, snapshot)
     others = [s for s in siblings if s.name != session.name]
     led = ladder.next_step(session, others, causes, health, snapshot.policy, snapshot.now)
-    return led.rung is not None and ladder.let_go(session, causes, led.rung, snapshot.policy)
+    return led.rung is not None and ladder.approved(session, causes, led.rung, snapshot.policy)
 
 
 def _repair_refused(

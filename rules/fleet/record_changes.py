@@ -140,7 +140,7 @@ def _found(
         for uuid in faults
         if not uuid
         or uuid in gpus
-        or _may_tell(name, uuid, records, whole=whole and uuid not in listed)
+        or _may_report(name, uuid, records, whole=whole and uuid not in listed)
     ]
     for uuid in own[:MOST_GPUS]:
         identity = _identity(name, uuid, gpus.get(uuid), status)
@@ -151,7 +151,7 @@ def _found(
     return found
 
 
-def _may_tell(name: str, uuid: str, records: Mapping[str, RecordView], *, whole: bool) -> bool:
+def _may_report(name: str, uuid: str, records: Mapping[str, RecordView], *, whole: bool) -> bool:
     """Whether a node may speak of a GPU that its verdict does not list.
 
     Any UUID may stand in an incident. An agent lists a GPU that it lost, until the node boots: so

@@ -115,7 +115,7 @@ def _with_fault(
     known_end = status.events[index].ended_at if index is not None else ""
     fault = replace(fault, ended_at=_ended_by_now(fault.ended_at, known_end, now))
     if index is not None:
-        return _told_more(status, index, fault)
+        return _reported_more(status, index, fault)
     forgotten = timestamps.parse_time(status.forgotten_until) or 0.0
     if at <= forgotten or (now - at > KEPT_S and fault.outcome != FaultOutcome.ACTIVE):
         return status
@@ -123,7 +123,7 @@ def _with_fault(
     if same is not None:
         event = status.events[same]
         again = replace(event, last_at=fault.at, times=event.times + 1)
-        return _told_more(_put(status, same, again), same, fault)
+        return _reported_more(_put(status, same, again), same, fault)
     return _added(status, fault, at, identity)
 
 
@@ -168,7 +168,7 @@ def _flapping(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) ->
     return None
 
 
-def _told_more(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
+def _reported_more(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
     """What became of a known fault, where this is its latest sight."""
     event = status.events[index]
     if (event.last_at or event.at) != fault.at:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rules.api import mark, timestamps
+from rules.api import quarantine_taint, timestamps
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.writes import EmitEvent
@@ -37,7 +37,7 @@ from rules.session.causes import (
     causes_now,
     drains_now,
     has_human,
-    needs_no_verdict,
+    needs_no_health_status,
     sight_of,
     worst,
 )
@@ -48,7 +48,7 @@ STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "V
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetVerdict:
+class FleetAssessment:
     """The answer for every open session, and the numbers behind it."""
 
     permits: Mapping[str, Permit] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class FleetVerdict:
     """How many nodes the policy selects; an alert fires at 0."""
 
 
-def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> FleetVerdict:
+def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> FleetAssessment:
     """Judge every open session of the snapshot; `memory` is of earlier judgements."""
     memory = memory or FleetMemory()
     memory.keep(snapshot.counted)
@@ -74,7 +74,7 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     permits |= quarantined_turns.repair_permits(opened, snapshot)
     for session in _in_order(opened, snapshot, memory):
         permits[session.name] = turns.judge(session)
-    return FleetVerdict(
+    return FleetAssessment(
         permits=permits,
         breaker=breaker,
         lines=lines,
@@ -140,7 +140,7 @@ def _takes(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.name in snapshot.reserved:
         return node is not None
-    note = mark.read_note(node)
+    note = quarantine_taint.read_note(node)
     return note is not None and note.session == session.name
 
 
@@ -166,7 +166,7 @@ class _Turns:
         self._new: dict[str, list[float]] = {}
         """When each node was marked within `maxNew.window`, oldest first."""
         for facts in sessions:
-            at = facts.marked_at
+            at = facts.tainted_at
             if at is not None and snapshot.now - at < window_s:
                 insort(self._new.setdefault(facts.node, []), at)
         pending = [s for s in opened if s.status.phase in {"", Phase.PENDING}]
@@ -186,7 +186,7 @@ class _Turns:
             return _no(WhyNot.NODE_GONE, "there is no such node")
         if not self._may_act(session, node):
             return _no(WhyNot.WAITING, "a pause, another owner or its verdict holds it up")
-        if node.name in self._snapshot.mark_refused and self._snapshot.policy.mode != Mode.SHADOW:
+        if node.name in self._snapshot.taint_refused and self._snapshot.policy.mode != Mode.SHADOW:
             # A place booked for a mark that cannot land is a place nobody gets.
             return Permit(unjudged=Unjudged.MARK_REFUSED)
         if has_human(session):
@@ -207,7 +207,9 @@ class _Turns:
         if exclusions.kept_off(node, snapshot):
             return False
         causes = causes_now(session, node, snapshot)
-        return bool(causes) and (not sight_of(node, snapshot).stale or needs_no_verdict(causes))
+        return bool(causes) and (
+            not sight_of(node, snapshot).stale or needs_no_health_status(causes)
+        )
 
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:

@@ -144,8 +144,8 @@ def no_need(row: Reason) -> Reason:
 
 def asks_driver(incident: Incident, around: Surroundings) -> bool:
     """Whether nothing but the driver's answer can say how grave this is."""
-    grave = [member for member in incident.members if member.row.severity is not Severity.INFO]
-    return bool(grave) and all(_is_answered(member, around) for member in grave)
+    severe = [member for member in incident.members if member.row.severity is not Severity.INFO]
+    return bool(severe) and all(_is_answered(member, around) for member in severe)
 
 
 def _is_answered(member: Member, around: Surroundings) -> bool:
@@ -185,8 +185,8 @@ def _waits(incident: Incident) -> bool:
     if incident.phase is IncidentPhase.SETTLED and incident.row.severity is not Severity.INFO:
         return False  # judged before: more of the same must not make it harmless again
     classes = {member.row.klass for member in incident.members}
-    grave = any(member.row.severity is not Severity.INFO for member in incident.members)
-    return grave and ReasonClass.NEEDS_CONTEXT in classes and ReasonClass.DECISIVE not in classes
+    severe = any(member.row.severity is not Severity.INFO for member in incident.members)
+    return severe and ReasonClass.NEEDS_CONTEXT in classes and ReasonClass.DECISIVE not in classes
 
 
 def _may_be_contained(incident: Incident) -> bool:

@@ -193,7 +193,7 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     by = NOT_CONFIRMED if incident.present_since else recording.BEFORE_START
     if present is Present.GOOD:
         return closed(incident, on.now, by)
-    if not _blind(on, incident):
+    if not _no_data(on, incident):
         return recording.settle(on, incident)
     row = burst.unconfirmed(
         burst.judged_row(
@@ -215,13 +215,13 @@ def _only_on_the_bus(state: NodeState, incident: Incident) -> bool:
     return state.view_source is None and of_the_past and not repaired
 
 
-def _blind(on: Judging, incident: Incident) -> bool:
+def _no_data(on: Judging, incident: Incident) -> bool:
     """Whether waiting longer for the sense that sees the GPUs makes no sense."""
     source = on.state.view_source
     spoken = on.state.source(source) if source else SourceState.ABSENT
     grace_over = on.now >= grace_end(on.state, incident)
-    let_go = spoken is SourceState.RELEASED and not incident.lost  # else comes back soon
-    return grace_over or let_go or spoken in (SourceState.DOWN, SourceState.ABSENT)
+    approved = spoken is SourceState.RELEASED and not incident.lost  # else comes back soon
+    return grace_over or approved or spoken in (SourceState.DOWN, SourceState.ABSENT)
 
 
 def grace_end(state: NodeState, incident: Incident) -> float:

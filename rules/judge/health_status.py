@@ -86,7 +86,7 @@ def missed(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     return tuple(check for check in _EVERYWHERE if check not in checks)
 
 
-def tells_too_little(state: NodeState) -> bool:
+def reports_too_little(state: NodeState) -> bool:
     """Whether a page lists a GPU and nothing on it would show a fault.
 
     NVML always says at least whether a GPU is present.
@@ -151,16 +151,16 @@ def assess(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES)
     active = [incident for incident in state.incidents if incident.active]
     fatal = _most_severe(active, Severity.FATAL)
     degraded = _most_severe(active, Severity.DEGRADED)
-    blind = view_problem(state, now, thresholds)
-    gpus = {key: _gpu(view, active, blind=bool(blind)) for key, view in state.gpus.items()}
+    no_data = view_problem(state, now, thresholds)
+    gpus = {key: _gpu(view, active, no_data=bool(no_data)) for key, view in state.gpus.items()}
     expected = state.expected.count or len(state.gpus)
-    healthy = None if blind else _count_healthy(state, gpus)
+    healthy = None if no_data else _count_healthy(state, gpus)
     if fatal is not None:
         health, reason = Health.UNHEALTHY, fatal.row.reason
         message = messages.incident_sentence(state, fatal, len(active) - 1)
-    elif blind and not (degraded is not None and _told_by_log(blind, degraded)):
-        health, reason, message = Health.UNKNOWN, blind, messages.unknown_sentence(blind)
-        if degraded is not None and blind in (LOG_ONLY, NO_GPU):
+    elif no_data and not (degraded is not None and _reported_by_log(no_data, degraded)):
+        health, reason, message = Health.UNKNOWN, no_data, messages.unknown_sentence(no_data)
+        if degraded is not None and no_data in (LOG_ONLY, NO_GPU):
             message = messages.unconfirmed_sentence(state, degraded)
     elif degraded is not None:
         health, reason = Health.DEGRADED, degraded.row.reason
@@ -203,7 +203,7 @@ def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_
     if view.state is not SourceState.DOWN:
         if not _has_gpus(state):
             return NO_GPU
-        return TOO_LITTLE if tells_too_little(state) else ""
+        return TOO_LITTLE if reports_too_little(state) else ""
     reason = view.reason or f"{'NVML' if source is SourceName.NVML else 'DCGM'}Down"
     if _all_unbound(state):
         reason = sources.DRIVER_ABSENT
@@ -226,9 +226,9 @@ def _has_gpus(state: NodeState) -> bool:
     return bool(state.gpus or expected_gpus.gpu_addresses(state.functions) or state.expected.count)
 
 
-def _told_by_log(blind: str, degraded: Incident) -> bool:
+def _reported_by_log(no_data: str, degraded: Incident) -> bool:
     """Whether what little sees this node saw this fault itself, and not in the past."""
-    return blind in (LOG_ONLY, NO_GPU) and degraded.phase is not IncidentPhase.PRESENT
+    return no_data in (LOG_ONLY, NO_GPU) and degraded.phase is not IncidentPhase.PRESENT
 
 
 def not_looked_yet(state: NodeState, now: float) -> bool:
@@ -269,12 +269,12 @@ def _most_severe(active: list[Incident], severity: Severity) -> Incident | None:
     )
 
 
-def _gpu(view: GpuView, active: list[Incident], *, blind: bool) -> GpuAssessment:
+def _gpu(view: GpuView, active: list[Incident], *, no_data: bool) -> GpuAssessment:
     mine = [i for i in active if i.concerns(view.who)]
     fatal = _most_severe(mine, Severity.FATAL)
     if fatal is not None:
         return GpuAssessment(Health.UNHEALTHY, fatal.row.reason)
-    if blind or not view.enumerated:
+    if no_data or not view.enumerated:
         return GpuAssessment(Health.UNKNOWN)
     degraded = _most_severe(mine, Severity.DEGRADED)
     if degraded is not None:

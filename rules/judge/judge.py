@@ -279,7 +279,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
             reset_pending=False,
             lost=Gauge(),
             lost_since=0.0,
-            told_at=0.0,
+            reported_at=0.0,
             unavailable_at=0.0,
             checks={},
             counters={},

@@ -91,7 +91,7 @@ def unconfirmed(memory: Memory) -> bool:
 
 NODE: Final = "node"
 """Whose entry it is where no GPU is named."""
-MAX_MARKS: Final = 6
+MAX_TAINTS: Final = 6
 MAX_PER_GPU: Final = 12
 MAX_ALIKE: Final = 4
 MAX_ENTRIES: Final = 64
@@ -148,12 +148,12 @@ def noted(
         return ledger
     oldest = max(at - window_s, since)
     marks = [m for m in old.marks if oldest < m.at <= at + _CLOCK_SLACK_S] if old else []
-    if marks and at - marks[-1].at < window_s / MAX_MARKS:
+    if marks and at - marks[-1].at < window_s / MAX_TAINTS:
         marks[-1] = Mark(marks[-1].at, min(marks[-1].count + count, MAX_COUNT))
     else:
         marks.append(Mark(at, min(count, MAX_COUNT)))
     last_at = max(at, old.last_at) if old and old.last_at <= at + _CLOCK_SLACK_S else at
-    entry = Entry(tuple(marks[-MAX_MARKS:]), last_at)
+    entry = Entry(tuple(marks[-MAX_TAINTS:]), last_at)
     return _bounded({**ledger, (owner, what): entry}, owner, family)
 
 

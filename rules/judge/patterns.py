@@ -100,14 +100,14 @@ def _together(group: Sequence[Incident], most: int, thresholds: Thresholds) -> S
 def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
     """The first of them goes on as the incident of the node; the others end in it."""
     first, *others = together
-    gravest = max(together, key=lambda incident: strength(incident.row))
-    members = tuple(dict.fromkeys(m for i in (gravest, *together) for m in i.members))
+    most_severe = max(together, key=lambda incident: strength(incident.row))
+    members = tuple(dict.fromkeys(m for i in (most_severe, *together) for m in i.members))
     home = replace(
         first,
-        row=gravest.row,
+        row=most_severe.row,
         members=members[:MAX_MEMBERS],
-        answer=gravest.answer,
-        floor=gravest.floor,
+        answer=most_severe.answer,
+        floor=most_severe.floor,
         scope=Scope.NODE,
         gpus=tuple(dict.fromkeys(g for i in together for g in i.gpus))[:MAX_GPUS],
         pci=tuple(dict.fromkeys(p for i in together for p in i.pci))[:MAX_GPUS],

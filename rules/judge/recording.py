@@ -111,7 +111,7 @@ _NONE_READ: Final = 2
 """A flag takes one confirming re-read. Source: gpuward, as for other flags."""
 
 CONTAINED_ERROR: Final = "Xid 94"
-_GRAVE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
+_SEVERE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
 
 def surroundings(state: NodeState) -> Surroundings:
@@ -327,7 +327,7 @@ def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
         and (any(xid != RECOVERY_ACTION_XID for xid in incident.xids) or incident.lost)
         and (
             abs(at - incident.last_seen) <= gap
-            or any(member.row.klass in _GRAVE for member in incident.members)
+            or any(member.row.klass in _SEVERE for member in incident.members)
         )
     ]
     return max(about, key=lambda i: (reason.strength(i.row), i.last_seen), default=None)

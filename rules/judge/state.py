@@ -91,7 +91,7 @@ class GpuView(Struct, frozen=True, kw_only=True):
     lost: Gauge = kept(default_factory=Gauge)
     lost_at: float = 0.0
     lost_since: float = 0.0
-    told_at: float = 0.0
+    reported_at: float = 0.0
     unavailable_at: float = 0.0
     checks: Checks = kept(default_factory=dict)
     counters: Mapping[Signal, Counter] = kept(default_factory=dict)

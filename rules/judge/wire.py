@@ -167,7 +167,7 @@ def ledger_from_wire(entries: tuple[LedgerEntry, ...]) -> Ledger:
     """What an earlier agent noted; what cannot be read is left out."""
     ledger: dict[tuple[str, str], Entry] = {}
     for entry in entries[: memory.MAX_ENTRIES]:
-        marks = tuple(mark for text in entry.seen[: memory.MAX_MARKS] if (mark := _mark(text)))
+        marks = tuple(mark for text in entry.seen[: memory.MAX_TAINTS] if (mark := _taint(text)))
         last_at = timestamps.parse_time(entry.last_seen)
         if marks and entry.gpu and entry.what:
             key = (clipped(entry.gpu, memory.NAME_CHARS), clipped(entry.what, memory.NAME_CHARS))
@@ -175,7 +175,7 @@ def ledger_from_wire(entries: tuple[LedgerEntry, ...]) -> Ledger:
     return ledger
 
 
-def _mark(text: str) -> Mark | None:
+def _taint(text: str) -> Mark | None:
     found = _MARK.fullmatch(text)
     at = timestamps.parse_time(found[1]) if found else None
     return Mark(at, min(int(found[2]), memory.MAX_COUNT)) if found and at is not None else None

@@ -184,7 +184,7 @@ def _is_name(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskVerdict:
+class AskAssessment:
     """What follows for the call: nothing of it set means that it may go."""
 
     asked: bool = False
@@ -195,7 +195,7 @@ class AskVerdict:
     """A clause: it cannot be asked for; said, tried again, and failed in the end."""
 
 
-GOES: Final = AskVerdict()
+GOES: Final = AskAssessment()
 
 
 def is_ours(json: Json, request: str) -> bool:
@@ -203,53 +203,53 @@ def is_ours(json: Json, request: str) -> bool:
     return bool(request) and annotation(json, names.ANNOTATION_REPAIR).startswith(f"{request} ")
 
 
-def of_label(action: NodeLabel, request: str, node: NodeView) -> AskVerdict:
+def of_label(action: NodeLabel, request: str, node: NodeView) -> AskAssessment:
     """Whether the label may be set: nobody else's is overwritten."""
     found = node.labels.get(action.label)
     noted = node.annotations.get(names.ANNOTATION_REPAIR, "").startswith(f"{request} ")
     if noted or found == action.value:
         # The same was asked for before; it is followed and not written again.
-        return AskVerdict(asked=True)
+        return AskAssessment(asked=True)
     if found is not None:
-        return AskVerdict(waits=f"the Node has {action.label} from somebody else")
+        return AskAssessment(waits=f"the Node has {action.label} from somebody else")
     deleting = node.metadata.deletion_timestamp is not None
-    return AskVerdict(waits="the Node is being deleted") if deleting else GOES
+    return AskAssessment(waits="the Node is being deleted") if deleting else GOES
 
 
-def of_new_object(request: str, words: str, json: Json | None) -> AskVerdict:
+def of_new_object(request: str, words: str, json: Json | None) -> AskAssessment:
     """Whether the object may be made; None: it is certainly not there."""
     if json is None:
         return GOES
     if is_ours(json, request):
-        return AskVerdict(asked=True)
-    return AskVerdict(waits=f"{words} is there and was not made for this step")
+        return AskAssessment(asked=True)
+    return AskAssessment(waits=f"{words} is there and was not made for this step")
 
 
 def of_replacement(
     action: Replacement, request: str, words: str, json: Json | None, *, node: str, uid: str
-) -> AskVerdict:
+) -> AskAssessment:
     """Whether the provider's object may be marked or deleted; `uid` is the one on record."""
     deletes = not action.annotation
     if json is not None and is_ours(json, request):
-        return AskVerdict(asked=True)
+        return AskAssessment(asked=True)
     if deletes and uid and (json is None or uid_of(json) != uid or is_deleting(json)):
         # It went after the step was on record: nothing is left to ask for.
-        return AskVerdict(asked=True)
+        return AskAssessment(asked=True)
     if json is None:
-        return AskVerdict(cannot=f"there is no {words}")
+        return AskAssessment(cannot=f"there is no {words}")
     if uid and uid_of(json) != uid:
-        return AskVerdict(cannot=f"{words} is another one than when the step was planned")
+        return AskAssessment(cannot=f"{words} is another one than when the step was planned")
     if at(json, action.node_field) != node:
-        return AskVerdict(cannot=f"{words} lacks field {action.node_field}={node}")
+        return AskAssessment(cannot=f"{words} lacks field {action.node_field}={node}")
     for kind in ("annotation", "label"):
         keys = _dict(at(json, f"metadata.{kind}s"))
         if refused := next((key for key in action.refuse if key in keys), ""):
-            return AskVerdict(waits=f"{words} has {kind} {refused}")
+            return AskAssessment(waits=f"{words} has {kind} {refused}")
     if is_deleting(json):
-        return AskVerdict(waits=f"{words} is being deleted")
+        return AskAssessment(waits=f"{words} is being deleted")
     # The same was asked for before; it is followed and not written again.
-    marked = action.annotation in _dict(at(json, "metadata.annotations"))
-    return AskVerdict(asked=not deletes and marked)
+    quarantined = action.annotation in _dict(at(json, "metadata.annotations"))
+    return AskAssessment(asked=not deletes and quarantined)
 
 
 def given_up(action: NewObject, words: str, json: Json) -> str:

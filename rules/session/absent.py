@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import mark, quarantine, timestamps
+from rules.api import quarantine, quarantine_taint, timestamps
 from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Cause, Phase, QuarantineSpec, QuarantineStatus, ReleaseRequest
@@ -92,13 +92,13 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
         at = seen.vanished.settled_at
         return Decision(step="Watch", because=because, wake_at=at, unfinished=True)
     if node is not None and seen.vanished.lost:
-        note = mark.read_note(node)
+        note = quarantine_taint.read_note(node)
         for each in gone:
             if note is not None and note.session == each.name:
                 return _opened_again(each.name, each.spec, node, seen, policy, now)
         if ended:
             return _ended_again(ended[0], node, seen, now)
-    if node is not None and mark.marked(node):
+    if node is not None and quarantine_taint.quarantined(node):
         return _orphan(node, seen, now, policy)
     # What an ended session says of a mark that is off by now is taken back.
     ended_ones = (session for session in seen.siblings if not observation.is_open(session))
@@ -107,10 +107,10 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
         return Decision(step="NodeGone", writes=settled)
     if settled:
         return Decision(step="Unmarked", because="a refused mark is off now", writes=settled)
-    return _unmarked(node, seen, now, policy)
+    return _untainted(node, seen, now, policy)
 
 
-def _unmarked(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
+def _untainted(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """Nothing of a mark is in the way: open a session, or say why none is opened."""
     for gone in seen.deleted if not seen.vanished.lost else ():
         if gone.spec.node_uid not in {"", node.uid}:
@@ -164,7 +164,9 @@ def _reopened(
         return Decision(step="Reopen", because=because, writes=(patch,))
     # The causes that it had are gone from it: the timeline keeps for what it was opened each time.
     others = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-    message = f"Opened anew for {quarantine.gravest_reason(causes)}{others}: the session goes on."
+    message = (
+        f"Opened anew for {quarantine.most_severe_reason(causes)}{others}: the session goes on."
+    )
     begun = QuarantineStatus(
         mode=str(session_mode(policy)),
         phase=str(Phase.PENDING),
@@ -186,7 +188,7 @@ def _reopened(
 
 def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
     """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
-    note = mark.read_note(node)
+    note = quarantine_taint.read_note(node)
     session = note.session if note else ""
     known = _named(seen, session)
     # Else this process never saw it: a person, a replaced definition, a restored backup?
@@ -202,10 +204,10 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
         because = f"whether its fault is active is not known: {seen.stale}"
         again = min(until, now + _LOOK_AGAIN_S)
         return Decision(step="Watch", because=because, wake_at=again, unfinished=True)
-    if (refusal := seen.refused.get(NodeWrite.UNMARK)) is not None:
-        if mark.own_taint(node) is None and not node.spec.unschedulable:
+    if (refusal := seen.refused.get(NodeWrite.REMOVE_TAINT)) is not None:
+        if quarantine_taint.own_taint(node) is None and not node.spec.unschedulable:
             # Annotations alone keep no work away: a new fault must not wait for who refuses.
-            opening = _unmarked(node, seen, now, policy)
+            opening = _untainted(node, seen, now, policy)
             if opening.step == "Open":
                 return opening
         return _stays(node, session, seen, refusal, now)
@@ -215,25 +217,25 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
         step="Unmark",
         because="its session has ended" if known else "its session was deleted",
         writes=(
-            case.unmark(node, session, orphan=bool(session)),
+            case.remove_taint(node, session, orphan=bool(session)),
             # Last: the mark comes off also where nothing can be put on record.
-            *_mark_found(node, seen, now),
+            *_taint_found(node, seen, now),
         ),
     )
 
 
-def _mark_found(
+def _taint_found(
     node: NodeView, seen: NodeObservation, now: float
 ) -> tuple[WriteSessionStatus, ...]:
     """Put on record that the ended session had marked the node, where it did not live to say so:
     one that never touched its node may be taken up again.
     """
-    note = mark.read_note(node)
+    note = quarantine_taint.read_note(node)
     holder = next((s for s in seen.siblings if note and s.name == note.session), None)
     if note is None or holder is None or holder.spec.node_uid != node.uid:
         return ()
     opened_at = holder.metadata.created_at
-    return _written(holder, st.with_mark_found(holder.status, note.at, opened_at, now))
+    return _written(holder, st.with_taint_found(holder.status, note.at, opened_at, now))
 
 
 def _stays(

@@ -11,9 +11,15 @@ from typing import Final
 import msgspec
 
 from rules.api import names, sentences, timestamps
-from rules.api.mark import MarkState, mark_state, read_note, relabel_patch, unmark_patch
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
+from rules.api.quarantine_taint import (
+    QuarantineState,
+    quarantine_state,
+    read_note,
+    relabel_patch,
+    release_patch,
+)
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.writes import (
@@ -21,7 +27,7 @@ from rules.api.writes import (
     EmitEvent,
     Evicting,
     RelabelNode,
-    UnmarkNode,
+    RemoveTaint,
     Write,
     node_event,
 )
@@ -69,7 +75,7 @@ class Case:
         """The status as stored, with what its drain has done since and which cause is graver by
         now; a session that has not begun starts as Pending here.
         """
-        return st.with_graver(self._stored, self.session.spec.causes, self.now)
+        return st.with_more_severe(self._stored, self.session.spec.causes, self.now)
 
     @property
     def _stored(self) -> QuarantineStatus:
@@ -129,9 +135,9 @@ class Case:
         return self.seen.node
 
     @cached_property
-    def mark(self) -> MarkState:
+    def mark(self) -> QuarantineState:
         """What of our mark is on the node."""
-        return mark_state(self.node, self.session.name)
+        return quarantine_state(self.node, self.session.name)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
@@ -161,7 +167,7 @@ class Case:
         )
 
     @property
-    def blind(self) -> str:
+    def no_data(self) -> str:
         """Why nothing can be said to be well; "" where the verdict can be believed, and for a node
         that no agent ever judged: there nobody but those who brought it here could say more.
         """
@@ -176,7 +182,7 @@ class Case:
 
         A verdict that is stale closes nothing; what the policy says holds without one.
         """
-        return not self.causes and (not self.blind or bool(self.reported))
+        return not self.causes and (not self.no_data or bool(self.reported))
 
     @property
     def drains(self) -> bool:
@@ -288,10 +294,14 @@ class Case:
         return node_event(self.seen.name, uid, reason, message, self.now, key, kind)
 
 
-def unmark(node: NodeView, session: str, *, orphan: bool = False) -> UnmarkNode:
+def remove_taint(node: NodeView, session: str, *, orphan: bool = False) -> RemoveTaint:
     """The write that takes our mark off `node`."""
-    return UnmarkNode(
-        node=node.name, node_uid=node.uid, session=session, patch=unmark_patch(node), orphan=orphan
+    return RemoveTaint(
+        node=node.name,
+        node_uid=node.uid,
+        session=session,
+        patch=release_patch(node),
+        orphan=orphan,
     )
 
 

@@ -163,7 +163,7 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     """People's causes always, detectors' while their incident is active, others' while they say
     so, a failed test until something was done about it.
     """
-    blind = (bool(sight.stale) or sight.health is None) and not _closed_once(session, sight)
+    no_data = (bool(sight.stale) or sight.health is None) and not _closed_once(session, sight)
     active = active_ids(sight.health)
     uid = session.spec.node_uid
 
@@ -172,7 +172,7 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
             return holds(cause, uid, sight.node, sight.policy, sight.now)
         if cause.source == test_result.SOURCE:
             return test_result.holds(cause, session)
-        return blind or cause.source == "Human" or cause.incident in active
+        return no_data or cause.source == "Human" or cause.incident in active
 
     return tuple(cause for cause in session.spec.causes if stands(cause))
 
@@ -199,7 +199,7 @@ def active_ids(
     return frozenset(i.id for i in (*incidents, *external) if i.active)
 
 
-def needs_no_verdict(causes: Iterable[Cause]) -> bool:
+def needs_no_health_status(causes: Iterable[Cause]) -> bool:
     """Whether any of the causes stands without an agent's verdict: a person's, of others, a
     test's.
     """

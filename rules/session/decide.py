@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import structs
 
 from rules.api import sentences, timestamps
-from rules.api.mark import MarkState
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
+from rules.api.quarantine_taint import QuarantineState
 from rules.api.writes import Decision, PatchSessionSpec
 from rules.catalog import reason
 from rules.catalog.why_not import Refusal, WhyNot
@@ -180,7 +180,7 @@ def _mode_flipped(case: Case) -> Decision | None:
         return validating.end(case, Phase.CANCELLED, why)
     if by_accident(case.policy):
         return None
-    if case.phase is Phase.PENDING and case.mark is MarkState.ABSENT:
+    if case.phase is Phase.PENDING and case.mark is QuarantineState.ABSENT:
         return validating.end(
             case, Phase.CANCELLED, "the policy is Shadow now, the node is judged afresh"
         )
@@ -222,15 +222,15 @@ def _undone(case: Case) -> Decision | None:
     if (again := part_taken.restored(case)) is not None:
         return again
     what = {
-        MarkState.UNCORDONED: "a person uncordoned the node",
-        MarkState.UNTAINTED: "a person removed the quarantine taint",
-        MarkState.UNRECORDED: "a person removed or changed the node's session annotation",
-        MarkState.FOREIGN: "a person changed the node's session annotation",
+        QuarantineState.UNCORDONED: "a person uncordoned the node",
+        QuarantineState.UNTAINTED: "a person removed the quarantine taint",
+        QuarantineState.UNRECORDED: "a person removed or changed the node's session annotation",
+        QuarantineState.FOREIGN: "a person changed the node's session annotation",
     }.get(case.mark, "a person removed the mark")
     return validating.end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
 
 
-_CHANGED: Final = {MarkState.ABSENT, MarkState.UNRECORDED, MarkState.FOREIGN}
+_CHANGED: Final = {QuarantineState.ABSENT, QuarantineState.UNRECORDED, QuarantineState.FOREIGN}
 """Before the mark these mean that it never landed, or that an older one is still to come off."""
 
 

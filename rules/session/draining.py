@@ -114,7 +114,7 @@ def _blocked_or_going(
         case.now,
         case.seen.last_active_at,
     )
-    refusal = _obstacle(plan, late, case.policy.drain.on_timeout)
+    refusal = _blocker(plan, late, case.policy.drain.on_timeout)
     stored = case.session.status
     if _awaits_answer(stored, plan, refusal):
         # Who has just taken over has not asked yet; what was answered before is known until then.
@@ -160,7 +160,7 @@ def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal |
     )
 
 
-def _obstacle(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
+def _blocker(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
     """What keeps pods on the node, and that it has for longer than the policy gives the drain;
     None while nothing does: those that leave in their own grace wait for nobody.
     """

@@ -21,7 +21,7 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.repair.ladder import under_way
 
-PART_OF_MARK: Final = "mark"
+PART_OF_TAINT: Final = "mark"
 """The subject of a halt because an owner's work took a part of the mark off."""
 EVIDENCE_PART_TAKEN: Final = "partTaken"
 """Key in a session's evidence while that is why it stands down: `part`, a `MarkState`, and `by`,
@@ -100,9 +100,9 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
         halt.reason if halt else "",
         st.sentence(halt.why) if halt else "",
     )
-    status = _with_pause_told(case, status, halt)
+    status = _with_pause_reported(case, status, halt)
     taken = None
-    if halt is not None and halt.subject == PART_OF_MARK:
+    if halt is not None and halt.subject == PART_OF_TAINT:
         taken = {"part": str(case.mark), "by": halt.owner}
     if taken != status.evidence.get(EVIDENCE_PART_TAKEN):
         # None and not left out: the status is written as a merge patch.
@@ -133,7 +133,7 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
     )
 
 
-def _with_pause_told(
+def _with_pause_reported(
     case: Case, status: QuarantineStatus, halt: Refusal | None
 ) -> QuarantineStatus:
     """The timeline says once of a pause who made it, and that it is over."""

@@ -48,7 +48,7 @@ def needs_replacement(
         for other in seen.siblings
         if other.spec.node_uid == session.spec.node_uid
         and other.status.phase == Phase.RELEASED
-        and not never_marked(other)
+        and not never_quarantined(other)
         and now - other.metadata.created_at <= REPLACE_WINDOW_S
     ]
     return len(earlier) + 1 >= policy.release.replace_after
@@ -58,7 +58,9 @@ def remembered_s(session: QuarantineView, policy: Policy) -> float:
     """How long after its end an ended session still decides something: kept whatever `history`
     says, as a rule that forgets within its window is no rule.
     """
-    out = session.status.phase in {Phase.RELEASED, Phase.NODE_GONE} and not never_marked(session)
+    out = session.status.phase in {Phase.RELEASED, Phase.NODE_GONE} and not never_quarantined(
+        session
+    )
     replaces_s = REPLACE_WINDOW_S if out else 0.0
     return max(policy.release.cancel_expiry_s, _fleet_window_s(session, policy), replaces_s)
 
@@ -151,10 +153,10 @@ def joined(session: QuarantineView) -> bool:
     return EVIDENCE_JOINED in session.status.evidence
 
 
-def never_marked(session: QuarantineView) -> bool:
+def never_quarantined(session: QuarantineView) -> bool:
     """Whether the session did nothing to its node (a mark in Shadow is none)."""
-    marked = any(entry.step == "Marked" for entry in session.status.timeline)
-    return not marked or session.status.mode == Mode.SHADOW
+    quarantined = any(entry.step == "Marked" for entry in session.status.timeline)
+    return not quarantined or session.status.mode == Mode.SHADOW
 
 
 def taken_up_at(session: QuarantineView) -> float | None:
@@ -180,7 +182,7 @@ def reusable(
         return None
     if latest.spec.node_uid != node.uid or latest.status.mode != session_mode(policy):
         return None
-    if not never_marked(latest):
+    if not never_quarantined(latest):
         return None
     if causes.has_human(latest) or causes.ended_by_person(latest) or joined(latest):
         return None

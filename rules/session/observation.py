@@ -82,7 +82,7 @@ class FleetSnapshot:
     nobody_took_over: bool = False
     """Leadership was handed over for the own node and came back: there is no other replica."""
     reserved: Set[str] = frozenset()
-    mark_refused: frozenset[str] = frozenset()
+    taint_refused: frozenset[str] = frozenset()
     """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (`rules.drain.gangs.gangs_of`), by node name: needed for nodes
@@ -220,13 +220,13 @@ class Staleness(StrEnum):
     NO_HEARTBEAT = "the agent's heartbeat stopped"
     SILENT = "the remediator calls its agent silent"
     """Of one whose pod may not be read."""
-    BLIND = "the agent cannot see the GPUs"
+    NO_DATA = "the agent cannot see the GPUs"
 
 
 OF_THE_AGENT: Final = frozenset(
     {
         *(Staleness.POD_GONE, Staleness.POD_NOT_READY, Staleness.NO_HEARTBEAT, Staleness.SILENT),
-        Staleness.BLIND,
+        Staleness.NO_DATA,
     }
 )
 """Of these the agent of the node can be asked."""
@@ -278,7 +278,7 @@ def staleness(
     silence, _ = publisher_silence(health, agents, now)
     if silence:
         return silence
-    return "" if _sees_gpus(status) else Staleness.BLIND
+    return "" if _sees_gpus(status) else Staleness.NO_DATA
 
 
 def _sees_gpus(status: HealthStatus) -> bool:

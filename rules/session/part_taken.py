@@ -11,10 +11,10 @@ reports it. Called by `rules.session.decide`, on a fresh read of the node.
 from dataclasses import replace
 from typing import Final
 
-from rules.api import mark, node_managers, timestamps, writes
-from rules.api.mark import MarkState
+from rules.api import node_managers, quarantine_taint, timestamps, writes
 from rules.api.node_managers import ManagerKind
 from rules.api.quarantine import Mode, Phase, QuarantineStatus, TimelineEntry
+from rules.api.quarantine_taint import QuarantineState
 from rules.api.writes import Decision, EmitEvent
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import drain_plan
@@ -40,7 +40,10 @@ _REACTION_S: Final = 5.0
 """A removal is seen within this time: a write in the very second of our last look, which may have
 come before it, is not blamed for what is found missing later.
 """
-_PART: Final = {MarkState.UNCORDONED: "cordon", MarkState.UNTAINTED: "quarantine taint"}
+_PART: Final = {
+    QuarantineState.UNCORDONED: "cordon",
+    QuarantineState.UNTAINTED: "quarantine taint",
+}
 
 
 def restored(case: Case) -> Decision | None:
@@ -88,7 +91,7 @@ def _program_that_wrote(case: Case) -> str:
     An uncordon itself leaves no trace; most controllers set a label, a taint or an annotation
     along with it. After an absence of ours only programs that are known to uncordon count.
     """
-    note = mark.read_note(case.node)
+    note = quarantine_taint.read_note(case.node)
     if case.mark not in _PART or note is None:
         return ""
     seen_at = case.seen.last_active_at
@@ -112,7 +115,7 @@ def _removed_before(case: Case) -> bool:
     paused = st.condition(case.status, "Paused")
     if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
         return True
-    note = mark.read_note(case.node)
+    note = quarantine_taint.read_note(case.node)
     before = timestamps.parse_time(note.restored_at) if note is not None else None
     return before is not None and case.now - before < AGAIN_S
 
@@ -123,7 +126,7 @@ def _left_alone(case: Case, program: str) -> Decision:
     refusal = Refusal(
         reason=WhyNot.UNDONE_AGAIN,
         why=f"the {part} was taken off again by {program} within an hour of its restoration",
-        subject=halts.PART_OF_MARK,
+        subject=halts.PART_OF_TAINT,
         owner=program,
         permanent=True,
     )
@@ -152,13 +155,13 @@ def _restore(case: Case, program: str) -> Decision:
     taken = Refusal(
         reason=WhyNot.STAND_DOWN,
         why=f"{program or _OWNER} took a part of the mark off the node",
-        subject=halts.PART_OF_MARK,
+        subject=halts.PART_OF_TAINT,
         owner=program,
     )
     if (halt := halts.halt_of(case)) is not None:
         why = f"{taken.why}, which is put back when this is over: {halt.why}"
         return phases.in_phase(case, replace(taken, why=why))
-    again = phases.mark_write(case, case.status.phase, restored=bool(program))
+    again = phases.taint_write(case, case.status.phase, restored=bool(program))
     # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
     halt = taken if case.refusal(again) is not None else None
     status = halts.with_halts(case, halt)
@@ -198,7 +201,7 @@ def boot_unbooked(case: Case) -> bool:
 
 def awaits_booking(case: Case) -> bool:
     """A lost cordon on a boot that was not booked yet, and is not known to be older than that."""
-    if case.mark is not MarkState.UNCORDONED or not boot_unbooked(case):
+    if case.mark is not QuarantineState.UNCORDONED or not boot_unbooked(case):
         return False
     seen_at = case.seen.last_active_at
     if seen_at is None or case.now - seen_at <= BOOT_WORK_S:
@@ -210,7 +213,7 @@ def awaits_booking(case: Case) -> bool:
 
 def put_back(case: Case) -> Decision | None:
     """Cordon the node again, once in this boot; None where the loss is not the boot's doing."""
-    if case.mark is not MarkState.UNCORDONED or not _of_the_boot(case):
+    if case.mark is not QuarantineState.UNCORDONED or not _of_the_boot(case):
         return None
     status = case.status
     noted = _lost_since_boot(case.status)
@@ -227,7 +230,7 @@ def put_back(case: Case) -> Decision | None:
         "CordonAgain",
         status,
         because=_BOOT_SENTENCE,
-        before=(phases.mark_write(case, case.status.phase, boot=case.node.boot_id),),
+        before=(phases.taint_write(case, case.status.phase, boot=case.node.boot_id),),
         after=(_event(case, "CordonRestored", _BOOT_SENTENCE, case.node.boot_id),),
     )
 
@@ -239,7 +242,7 @@ _BOOT_SENTENCE: Final = (
 
 
 def _of_the_boot(case: Case) -> bool:
-    note = mark.read_note(case.node)
+    note = quarantine_taint.read_note(case.node)
     boot = case.node.boot_id
     if note is None or not boot or boot_unbooked(case) or note.restored_boot == boot:
         return False

@@ -18,21 +18,21 @@ from dataclasses import replace
 import msgspec
 
 from rules.api import sentences
-from rules.api.mark import MarkState, mark_patch, marked, read_note
 from rules.api.quarantine import Cause, DrainStatus, Phase, Pods, QuarantineStatus
+from rules.api.quarantine_taint import QuarantineState, quarantine_patch, quarantined, read_note
 from rules.api.refusal import NodeWrite
 from rules.api.sentences import marked as marked_sentence
 from rules.api.sentences import pending as pending_sentence
 from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.sentences import settled_clause, some, would_drain
 from rules.api.sentences import shadowed as shadowed_sentence
-from rules.api.writes import Decision, Evicting, MarkNode
+from rules.api.writes import Decision, Evicting, TaintAndCordon
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy import policy
 from rules.session import causes, halts, history, observation
 from rules.session import status as st
-from rules.session.case import Case, is_fresh, touched, unmark
+from rules.session.case import Case, is_fresh, remove_taint, touched
 from rules.session.draining import begin_drain, draining, probe
 from rules.session.observation import Unjudged
 from rules.session.repair import evidence, progress, readiness
@@ -87,29 +87,29 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     permit = case.seen.permit
     if case.settled:
         why = settled_clause(case.reported) if case.reported else "the cause went away"
-        early = " before anything was done" if case.shadow or not marked(case.node) else ""
+        early = " before anything was done" if case.shadow or not quarantined(case.node) else ""
         return end(case, Phase.CANCELLED, f"{why}{early}")
-    if not case.shadow and case.mark is MarkState.WHOLE:
-        return _enter_marked(case, status)
-    if not case.shadow and case.mark is MarkState.FOREIGN:
+    if not case.shadow and case.mark is QuarantineState.WHOLE:
+        return _enter_tainted(case, status)
+    if not case.shadow and case.mark is QuarantineState.FOREIGN:
         return _clear_foreign(case, status)
     refused = case.seen.refused.get(NodeWrite.MARK)
     marks = permit.start or permit.unjudged is Unjudged.MARK_REFUSED
     if halt is not None:
         refusal = halt
-    elif case.seen.stale and not causes.needs_no_verdict(case.causes):
+    elif case.seen.stale and not causes.needs_no_health_status(case.causes):
         refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=case.seen.stale)
     elif refused is not None and not case.shadow and marks:
         refusal = refused
     elif permit.start and case.shadow:
-        return _enter_marked(case, status)
+        return _enter_tainted(case, status)
     elif permit.start:
         if case.node.spec.unschedulable and not is_fresh(case.node):
             # Who cordoned it is recorded with the mark, and only a read names its managers.
             why = "it is cordoned already"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         # On the node as it was seen last: the mark carries that version, and lands on no other.
-        return _enter_marked(case, status, mark=mark_write(case, Phase.MARKED))
+        return _enter_tainted(case, status, mark=taint_write(case, Phase.MARKED))
     elif permit.refusal is not None:
         refusal = permit.refusal
     else:
@@ -146,18 +146,20 @@ def _await_judgement(case: Case) -> Decision:
     )
 
 
-def mark_write(case: Case, phase: str, *, boot: str = "", restored: bool = False) -> MarkNode:
+def taint_write(
+    case: Case, phase: str, *, boot: str = "", restored: bool = False
+) -> TaintAndCordon:
     """The mark of this session as a write on the node as it was read; `boot`: its cordon is put
     back in this boot. `restored`: another controller took a part off.
     """
     first = next(iter(case.session.spec.causes), Cause())
     # A person's cause needs no code; the taint then says who wanted it.
     reason = first.reason if is_reason_code(first.reason) else str(first.source)
-    return MarkNode(
+    return TaintAndCordon(
         node=case.node.name,
         node_uid=case.node.uid,
         session=case.session.name,
-        patch=mark_patch(
+        patch=quarantine_patch(
             case.node,
             session=case.session.name,
             reason=reason,
@@ -170,7 +172,9 @@ def mark_write(case: Case, phase: str, *, boot: str = "", restored: bool = False
     )
 
 
-def _enter_marked(case: Case, status: QuarantineStatus, mark: MarkNode | None = None) -> Decision:
+def _enter_tainted(
+    case: Case, status: QuarantineStatus, mark: TaintAndCordon | None = None
+) -> Decision:
     for kind in ("Blocked", "NeedsHuman", "Storm"):
         status = st.with_condition(status, kind, case.now)
     sentence = _sentence(case, case.now, "")
@@ -190,7 +194,7 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
         return Decision(
             step="ReadNode", because="an old mark is to come off", needs_fresh_node=True
         )
-    old = unmark(case.node, name, orphan=holder is None)
+    old = remove_taint(case.node, name, orphan=holder is None)
     return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
 
 
@@ -220,8 +224,8 @@ def _sentence(
             f"; DaemonSets {some(case.seen.untolerating)} do not tolerate the taint and could not "
             "come back"
         )
-    if case.blind:
-        text += f"; {case.blind}, so nothing is released"
+    if case.no_data:
+        text += f"; {case.no_data}, so nothing is released"
     note = read_note(case.node)
     mark = note.mark if note else case.policy.mark
     return marked_sentence(case.causes, since, text, mark)
@@ -311,8 +315,8 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
         status = st.with_refusal(status, case.now, kept, message)
     proposal = st.sentence(outlook.then) if outlook.proposes else ""
     status = st.with_condition(status, st.PROPOSED, case.now, outlook.proposes, proposal)
-    if case.blind:
-        also.append(f"{case.blind}, so nothing is released")
+    if case.no_data:
+        also.append(f"{case.no_data}, so nothing is released")
     sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then, also)
     if unseen:
         # Until somebody has looked again, what was said of them stands.

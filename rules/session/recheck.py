@@ -7,11 +7,11 @@ the policy, pauses, opt-out and other owners, and whether what is known of all t
 enough. Whether a single pod may still go is asked of `rules.drain.plan` beside it.
 """
 
-from rules.api import mark, names
+from rules.api import names, quarantine_taint
 from rules.api import writes as d
-from rules.api.mark import MarkState
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Phase
+from rules.api.quarantine_taint import QuarantineState
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.policy import policy
 from rules.session import causes, exclusions, observation
@@ -35,7 +35,7 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
 
 
 def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
-    if isinstance(write, d.MarkNode):
+    if isinstance(write, d.TaintAndCordon):
         if write.node_uid != node.uid:
             return "the node was replaced"
         session = snapshot.quarantines.get(write.session)
@@ -46,12 +46,12 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return _tests(write, node, snapshot)
     if node.ready == "Unknown":
         return "the node's kubelet is silent"
-    note = mark.read_note(node)
+    note = quarantine_taint.read_note(node)
     if note is None:
         return "the node does not carry our mark"
     if isinstance(write, d.EvictPod) and write.session and write.session != note.session:
         return f"the node carries the mark of {note.session}"
-    if mark.mark_state(node, note.session) is not MarkState.WHOLE:
+    if quarantine_taint.quarantine_state(node, note.session) is not QuarantineState.WHOLE:
         return "the mark on the node is not whole"
     session = snapshot.quarantines.get(note.session)
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
@@ -99,7 +99,7 @@ def _not_held(session: QuarantineView | None, node: NodeView, snapshot: FleetSna
     refusal = _open(session, node, snapshot)
     if refusal or session is None:
         return refusal
-    if mark.mark_state(node, session.name) is not MarkState.WHOLE:
+    if quarantine_taint.quarantine_state(node, session.name) is not QuarantineState.WHOLE:
         return "the mark on the node is not whole"
     held = session.spec.hold or names.ANNOTATION_HOLD in node.annotations
     return "a person holds the node" if held else ""
@@ -111,7 +111,7 @@ def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) ->
         return "the policy tests no new nodes"
     if write.node_uid != node.uid:
         return "the node was replaced"
-    if node.spec.unschedulable or node.ready != "True" or mark.marked(node):
+    if node.spec.unschedulable or node.ready != "True" or quarantine_taint.quarantined(node):
         return "the node takes no pods"
     if not observation.selects_node(snapshot.policy, node):
         return "the policy's nodeSelector does not select the node"

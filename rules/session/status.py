@@ -15,10 +15,10 @@ from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepa
 from rules.api.writes import (
     CreateSession,
     EmitEvent,
-    MarkNode,
     PatchSessionSpec,
     RelabelNode,
-    UnmarkNode,
+    RemoveTaint,
+    TaintAndCordon,
     Write,
     WriteSessionStatus,
 )
@@ -31,14 +31,14 @@ NEEDS_HUMAN: Final = "QuarantineNeedsHuman"
 """Reason of the Event on a node that says what a person has to see to."""
 PROPOSED: Final = "RepairProposed"
 """Condition: a person is asked to let a repair step go; its reason is the step."""
-LET_GO: Final = "LetGo"
+APPROVED: Final = "LetGo"
 """Timeline entry of a repair step that a person let go: `STEP`, or `STEP: REASON`."""
 PAUSED_BY, PAUSE_OVER = "PausedBy", "PauseOver"
 """Timeline steps: a pause keeps all harm from the node, and none does any more. The object of a
 pause is gone with its end, so whoever asks later who stopped what learns it here."""
 NEW_BOOT: Final = "NewBoot"
 """Timeline step: the moment a new boot was seen."""
-GRAVER: Final = "Graver"
+MORE_SEVERE: Final = "Graver"
 """Timeline step: a cause is graver than the session's evidence had it."""
 EVIDENCE_INCIDENTS: Final = "incidents"
 """In `status.evidence`: what the session keeps of the faults that it was opened for."""
@@ -88,7 +88,7 @@ def noted(
 
 def named(status: QuarantineStatus, causes: Iterable[Cause]) -> QuarantineStatus:
     """`status` that names the gravest of `causes`, as each one that is written does."""
-    return msgspec.structs.replace(status, reason=quarantine.gravest_reason(causes))
+    return msgspec.structs.replace(status, reason=quarantine.most_severe_reason(causes))
 
 
 def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionStatus:
@@ -101,7 +101,9 @@ def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionS
     )
 
 
-def with_graver(status: QuarantineStatus, causes: Iterable[Cause], now: float) -> QuarantineStatus:
+def with_more_severe(
+    status: QuarantineStatus, causes: Iterable[Cause], now: float
+) -> QuarantineStatus:
     """The timeline says of a cause that it became graver, and the evidence follows: so it says it
     once. Of a cause that came after the opening no evidence is kept, and nothing is said.
     """
@@ -118,7 +120,7 @@ def with_graver(status: QuarantineStatus, causes: Iterable[Cause], now: float) -
             continue
         told.append({**one, "severity": cause.severity})
         said = f"{cause.reason} is {cause.severity} now, it was {was}"
-        status = noted(status, GRAVER, said, now)
+        status = noted(status, MORE_SEVERE, said, now)
     if told == kept:
         return status
     evidence = {**status.evidence, EVIDENCE_INCIDENTS: told}
@@ -208,15 +210,15 @@ def times(status: QuarantineStatus, step: str) -> int:
     return sum(1 for entry in status.timeline if entry.step == step)
 
 
-def with_mark_found(
-    status: QuarantineStatus, marked_at: str, opened_at: float, now: float
+def with_taint_found(
+    status: QuarantineStatus, tainted_at: str, opened_at: float, now: float
 ) -> QuarantineStatus:
     """The status of a session whose mark was found on its node; one that ended before it was
     recorded has it on record now, at the time that the mark itself says (`marked_at`).
     """
     if times(status, str(Phase.MARKED)) or status.mode == Mode.SHADOW:
         return status
-    at = min(now, max(opened_at, timestamps.parse_time(marked_at) or now))
+    at = min(now, max(opened_at, timestamps.parse_time(tainted_at) or now))
     return noted(status, str(Phase.MARKED), "its mark was found on the node", at)
 
 
@@ -258,12 +260,12 @@ class _Said(msgspec.Struct, frozen=True):
 def kind_of(write: Write) -> NodeWrite | None:
     """Which of the refusable writes it is."""
     match write:
-        case MarkNode():
+        case TaintAndCordon():
             return NodeWrite.MARK
         case RelabelNode():
             return NodeWrite.LABEL
-        case UnmarkNode():
-            return NodeWrite.UNMARK
+        case RemoveTaint():
+            return NodeWrite.REMOVE_TAINT
         case CreateSession():
             return NodeWrite.OPEN
         case PatchSessionSpec():

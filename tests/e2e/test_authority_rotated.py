@@ -19,7 +19,7 @@ from tests.support.remediator.remediator_process import RemediatorProcess, runni
 NODE = "gpu-1"
 WITHIN_S = 60.0
 """From the moment the files are right."""
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def put(folder: Path, *authorities: bytes | None) -> None:
     partial.rename(folder / "ca.crt")
 
 
-def until(check: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+def until(check: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not check():
         assert time.monotonic() < deadline, f"never seen: {what}"

@@ -9,7 +9,7 @@ from hack.sim.cluster.client import Object
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from rules.api.requests import request
 from rules.api.timestamps import format_time
-from rules.api.writes import SetVerdictSilent
+from rules.api.writes import SetHealthSilent
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import PAUSES, QUARANTINES
 
@@ -71,7 +71,7 @@ async def test_silent_agents_are_shown_and_can_be_selected(cluster: Cluster) -> 
         made["status"] = {"health": "Healthy", "observedAt": format_time(now - 600)}
         made = await cluster.client.update_status(GPU_NODE_HEALTHS, made)
     version = str(made["metadata"]["resourceVersion"])
-    write = SetVerdictSilent(node="quiet", resource_version=version, since=format_time(now - 420))
+    write = SetHealthSilent(node="quiet", resource_version=version, since=format_time(now - 420))
     patch = request(write).body
     assert patch is not None
     await cluster.client.patch(GPU_NODE_HEALTHS, "quiet", patch, subresource="status")

@@ -16,7 +16,7 @@ from hack.sim.demo.acts import ACTS
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-PATIENCE_S = 150
+TIMEOUT_S = 150
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +84,6 @@ def test_every_act_ends_as_promised_and_kubectl_shows_it() -> None:
             compare("demo_nodes.txt", normal(nodes))
         finally:
             demo.send_signal(signal.SIGINT)
-            demo.wait(PATIENCE_S)
+            demo.wait(TIMEOUT_S)
 
     assert demo.returncode == 130

@@ -109,7 +109,7 @@ async def test_the_page_follows_the_fleet_without_a_reload(stage: Stage, browser
     square = f"document.querySelector('a.n[href=\"/nodes/{node}\"]').ariaLabel"
     assert f"{node}: healthy" in await browser.js(square)
 
-    await stage.health.blind(node)
+    await stage.health.no_data(node)
 
     await browser.until(f"{square}.includes('unknown')")
     assert await browser.js("window.same") is True

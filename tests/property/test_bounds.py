@@ -145,7 +145,7 @@ def assert_small(state: NodeState) -> None:
     assert len(state.ledger) <= memory.MAX_ENTRIES
     owners = [owner for owner, _ in state.ledger]
     assert all(owners.count(owner) <= memory.MAX_PER_GPU for owner in owners)
-    assert all(len(entry.marks) <= memory.MAX_MARKS for entry in state.ledger.values())
+    assert all(len(entry.marks) <= memory.MAX_TAINTS for entry in state.ledger.values())
     for incident in state.incidents:
         assert len(incident.members) <= 16
         assert len(incident.evidence) <= 5

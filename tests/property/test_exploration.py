@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.fleet.turns import FleetAssessment, judge_fleet
 from rules.session import status as st
 from rules.session.case import Case
 from rules.session.observation import FleetSnapshot
@@ -71,7 +71,7 @@ def test_two_foreign_acts_in_every_order(
 # ---------------------------------------------------------------------- what is found
 
 
-def _new_leader_guesses(snapshot: FleetSnapshot) -> FleetVerdict:
+def _new_leader_guesses(snapshot: FleetSnapshot) -> FleetAssessment:
     """The wait for the reading of gangs counts from the session's past."""
     return judge_fleet(replace(snapshot, acting_since=0.0, observing_since=0.0))
 
@@ -90,7 +90,7 @@ def _owner_counts_for_ever(case: Case) -> bool:
     return left_at is not None and case.now - left_at <= 60.0
 
 
-_OWNER_LEAVES_UNSEEN = (
+_OWNER_LEAVES_UNOBSERVED = (
     "the leader looks at a",
     "the leader looks at a",
     "Karpenter taints a",
@@ -108,7 +108,7 @@ def _long_without_leader() -> Exploration:
     """Node a was marked and stood down for Karpenter; nobody has looked since it left."""
     actors = frozenset({"karpenter", "leader"})
     before = exploration(actors, 3, faults=(1, 0))
-    start = play(before, _OWNER_LEAVES_UNSEEN)._replace(left=1)
+    start = play(before, _OWNER_LEAVES_UNOBSERVED)._replace(left=1)
     return replace(exploration(LATER, 1, faults=(1, 0)), start=start)
 
 

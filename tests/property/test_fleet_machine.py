@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rules.api import writes as d
-from rules.api.mark import own_taint, read_note
+from rules.api.quarantine_taint import own_taint, read_note
 from rules.drain.node_room import being_built
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import judge_fleet
@@ -79,12 +79,12 @@ class Fleet(RuleBasedStateMachine):
         if self.shadow:
             dry = isinstance(write, d.EvictPod) and write.dry_run
             assert dry or isinstance(write, SHADOW_KINDS), f"{write} in Shadow"
-        if isinstance(write, d.MarkNode):
+        if isinstance(write, d.TaintAndCordon):
             self._within_budget(write)
-        if isinstance(write, d.UnmarkNode) and write.node in self.cordoned:
+        if isinstance(write, d.RemoveTaint) and write.node in self.cordoned:
             assert "unschedulable" not in write.patch.get("spec", {}), "a foreign cordon undone"
 
-    def _within_budget(self, write: d.MarkNode) -> None:
+    def _within_budget(self, write: d.TaintAndCordon) -> None:
         counted = {
             n for n in self.world.nodes if not being_built(self.world.node(n), self.world.now)
         }
@@ -127,7 +127,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(node=nodes)
     def a_person_cordons(self, node: str) -> None:
-        if self.world.is_marked(node):
+        if self.world.is_quarantined(node):
             return  # kubectl sends nothing for a cordoned node; a tainted one is covered below
         self.world.cordon(node)
         self.cordoned.add(node)
@@ -222,7 +222,7 @@ class Fleet(RuleBasedStateMachine):
     # ------------------------------------------------------------------ what must hold
 
     @invariant()
-    def what_is_remembered_changes_no_verdict(self) -> None:
+    def what_is_remembered_changes_no_health_status(self) -> None:
         """Judged by what changed since the last time, and by what still counts: the same."""
         snapshot = self.world.snapshot()
         fresh = judge_fleet(snapshot)
@@ -240,7 +240,7 @@ class Fleet(RuleBasedStateMachine):
         assert judge_fleet(remembered, self.memory) == fresh
 
     @invariant()
-    def every_mark_is_owned(self) -> None:
+    def every_taint_is_owned(self) -> None:
         for name in self.world.nodes if hasattr(self, "world") else ():
             note = read_note(self.world.node(name))
             if note is None:
@@ -282,7 +282,7 @@ class Fleet(RuleBasedStateMachine):
             for _ in range(4):  # what one node gives back, another may take, one cycle later
                 before = len(self.world.sent)
                 self.world.cycle()
-            kinds = (d.MarkNode, d.UnmarkNode, d.CreateSession, d.PatchSessionSpec)
+            kinds = (d.TaintAndCordon, d.RemoveTaint, d.CreateSession, d.PatchSessionSpec)
             again = [w for _, w, _, _ in self.world.sent[before:] if isinstance(w, kinds)]
             assert again == [], "a cycle at the same moment marks, unmarks and opens nothing"
 

@@ -82,7 +82,7 @@ class Node:
         self._word(lambda: self._spec().update(release={"by": "ada"}))
 
     def person_uncordons(self) -> None:
-        if self.world.is_marked(NODE):
+        if self.world.is_quarantined(NODE):
             self._word(lambda: self.world.cordon(NODE, on=False))
 
     def person_deletes(self) -> None:
@@ -130,4 +130,4 @@ def test_a_person_is_asked_once_about_what_came_since(seed: int) -> None:
         elif opened:
             raise AssertionError(f"asked again about what was left: {happened}")
         if not node.open:
-            assert not node.world.is_marked(NODE), happened
+            assert not node.world.is_quarantined(NODE), happened

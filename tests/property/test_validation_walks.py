@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rules.api import writes as d
 from rules.api.quarantine import Phase
 from rules.api.repair_writes import CreateTestJob
-from rules.session.validation.result import Check, Result, Verdict, read
+from rules.session.validation.result import Assessment, Check, Result, read
 from tests.support.scenario.repair_world import HAPPENS, NODE, WORDS, ValidationWorld
 
 WALKS, ACTS = 10, 14
@@ -91,7 +91,7 @@ def test_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed: int) -> No
     world.reboot(NODE)
     world.run(1500, step=30)
     assert world.phase(NODE) in {"Released", "Cancelled"}, world.message(NODE)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 texts = st.text(max_size=200)
@@ -100,7 +100,7 @@ checks = st.builds(
     Check,
     id=st.text(max_size=30),
     gpu=texts,
-    verdict=st.sampled_from(Verdict),
+    verdict=st.sampled_from(Assessment),
     value=numbers,
     floor=numbers,
     ceiling=numbers,
@@ -108,7 +108,7 @@ checks = st.builds(
 )
 results = st.builds(
     Result,
-    verdict=st.sampled_from(Verdict),
+    verdict=st.sampled_from(Assessment),
     message=st.text(max_size=3000),
     checks=st.lists(checks, max_size=60),
 )
@@ -119,6 +119,6 @@ results = st.builds(
     st.text() | results.map(lambda r: msgspec.json.encode(r).decode()),
 )
 def test_nothing_but_a_status_of_0_beside_clean_words_passes(status: int, text: str) -> None:
-    if read(status, text).verdict is Verdict.PASS:
+    if read(status, text).verdict is Assessment.PASS:
         assert status == 0
         assert not text.strip() or json.loads(text)["verdict"] == "pass"

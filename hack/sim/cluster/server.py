@@ -49,7 +49,7 @@ class SimulatedApiServer:
             authenticator=self.authenticator,
             authorizer=Authorizer(self.engine) if authorization == "RBAC" else None,
             faults=self.faults,
-            tells_time=clock is not time.time,
+            sends_date=clock is not time.time,
         )
         proxy = Proxy(self._layer, faults=self.faults, log=self.requests, clock=clock)
         self._listener = Listener(

@@ -12,8 +12,8 @@ from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.outcome import (
     DWELL_S,
-    PATIENCE_S,
     STEP_S,
+    TIMEOUT_S,
     Act,
     Outcome,
     Stopwatch,
@@ -43,7 +43,7 @@ async def thermal_slowdown(stage: Stage) -> Outcome:
         )
         await asyncio.sleep(STEP_S)
     stage.agents[node].edit({"gpus": {2: {"clock_events": ["hw_slowdown", "hw_thermal"]}}})
-    seen = await until(lambda: ledger.degraded(node) == "True", within_s=PATIENCE_S)
+    seen = await until(lambda: ledger.degraded(node) == "True", within_s=TIMEOUT_S)
     await asyncio.sleep(DWELL_S)
     untouched = node not in ledger.unschedulable_at
     return Outcome(
@@ -65,9 +65,7 @@ async def memory_wears(stage: Stage) -> Outcome:
         counts = {"dram_uncorrected": errors}
         stage.agents[node].edit({"gpus": {6: {"ecc": {"volatile": counts, "aggregate": counts}}}})
         await asyncio.sleep(STEP_S)
-    seen = await until(
-        lambda: active(stage, node, "EccUncorrectableVolatile"), within_s=PATIENCE_S
-    )
+    seen = await until(lambda: active(stage, node, "EccUncorrectableVolatile"), within_s=TIMEOUT_S)
     untouched = node not in ledger.unschedulable_at
     return Outcome(
         true=seen and untouched and ledger.healthy(node) == "True",
@@ -85,7 +83,7 @@ async def link_fails(stage: Stage) -> Outcome:
         await asyncio.sleep(STEP_S)
     stage.agents[node].edit({"gpus": {1: {"nvlink": {"down": [7]}}}})
     seen = await until(
-        lambda: active(stage, node, "NVLinkDown") and ledger.marked(node), within_s=PATIENCE_S
+        lambda: active(stage, node, "NVLinkDown") and ledger.quarantined(node), within_s=TIMEOUT_S
     )
     stay = bool(ledger.running_on(node, "serving"))
     return Outcome(
@@ -101,10 +99,10 @@ async def by_hand(stage: Stage) -> Outcome:
     ledger = stage.ledger
     reason = ("--reason", "fan noise", "--yes")
     code, _ = await stage.plugin("quarantine", node, "--level", "Cordon", *reason)
-    taken = code == 0 and await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
+    taken = code == 0 and await until(lambda: ledger.quarantined(node), within_s=TIMEOUT_S)
     _, why = await stage.plugin("why", node)
     code, _ = await stage.plugin("release", node, *reason)
-    back = code == 0 and await until(lambda: ledger.clean(node), within_s=PATIENCE_S)
+    back = code == 0 and await until(lambda: ledger.clean(node), within_s=TIMEOUT_S)
     return Outcome(
         true=taken and back and "fan noise" in why,
         text=f"{'taken' if taken else 'NOT taken'}, {'given back' if back else 'NOT given back'}",
@@ -134,7 +132,7 @@ async def fallen_off_the_bus(stage: Stage) -> Outcome:
     ledger = stage.ledger
     latency = await watch.unschedulable()
     done = await until(
-        lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=PATIENCE_S
+        lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=TIMEOUT_S
     )
     left = ledger.running_on(node, "training")
     evicted = (ledger.status(node).get("drain") or {}).get("evicted", 0)
@@ -160,7 +158,7 @@ async def program_fault(stage: Stage) -> Outcome:
     ledger = stage.ledger
     stage.agents[node].kernel_line(XID_31)
     seen = await until(
-        lambda: any(31 in i.get("xids", ()) for i in ledger.incidents(node)), within_s=PATIENCE_S
+        lambda: any(31 in i.get("xids", ()) for i in ledger.incidents(node)), within_s=TIMEOUT_S
     )
     await asyncio.sleep(DWELL_S)
     untouched = node not in ledger.unschedulable_at and ledger.session(node) is None
@@ -177,7 +175,7 @@ async def row_remap_failure(stage: Stage) -> Outcome:
     ledger = stage.ledger
     stage.agents[node].edit({"gpus": {5: {"remap": {"uncorrectable": 9, "failure": True}}}})
     done = await until(
-        lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=PATIENCE_S
+        lambda: Phase.QUARANTINED in ledger.phases.get(node, ()), within_s=TIMEOUT_S
     )
     reasons = {i["reason"] for i in ledger.incidents(node) if i.get("active")}
     return Outcome(
@@ -203,7 +201,7 @@ async def protected_pod(stage: Stage) -> Outcome:
     latency = await watch.unschedulable()
     blocked = await until(
         lambda: named() and ledger.session_condition(node, "Blocked") is not None,
-        within_s=PATIENCE_S,
+        within_s=TIMEOUT_S,
     )
     await asyncio.sleep(DWELL_S)
     alive = bool(ledger.running_on(node, "serving"))
@@ -233,7 +231,7 @@ async def storm(stage: Stage) -> Outcome:
     def waiting() -> int:
         return sum(ledger.session_condition(node, "Storm") is not None for node in nodes)
 
-    opened = await until(lambda: waiting() > 0, within_s=PATIENCE_S)
+    opened = await until(lambda: waiting() > 0, within_s=TIMEOUT_S)
     most = waiting()
     await asyncio.sleep(DWELL_S / 2)
     most = max(most, waiting())
@@ -242,7 +240,7 @@ async def storm(stage: Stage) -> Outcome:
     ended = {Phase.CANCELLED, Phase.RELEASED}
     over = await until(
         lambda: all(ledger.status(n).get("phase", Phase.CANCELLED) in ended for n in nodes),
-        within_s=PATIENCE_S,
+        within_s=TIMEOUT_S,
     )
     allowed = stage.policy.budget.max_new.count
     return Outcome(

@@ -61,7 +61,7 @@ class Ledger:
             if not seen or seen[-1] != phase:
                 seen.append(phase)
 
-    def marked(self, node: str) -> bool:
+    def quarantined(self, node: str) -> bool:
         """The node carries our whole mark: taint, cordon and annotation."""
         found = self.nodes.get(node)
         if found is None:

@@ -114,7 +114,7 @@ class Machines:
         }
         await self._client.patch(NODES, name, {"metadata": {"annotations": notes}})
 
-    async def is_marked(self, node: str) -> bool:
+    async def is_quarantined(self, node: str) -> bool:
         """Whether somebody asked for the replacement of the node's Machine."""
         found: Object = await self._client.get(MACHINES, _machine_of(node), _SPACE)
         return REMEDIATE in (found["metadata"].get("annotations") or {})

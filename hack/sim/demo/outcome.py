@@ -19,7 +19,7 @@ from hack.sim.demo.stage import Stage
 
 LATENCY_TARGET_S = 1.0
 """From a kernel line to a node that takes no more pods."""
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """Ten programs share what cores there are: on a busy machine a session takes half a minute."""
 STEP_S = 1.5
 """Between two steps of what grows worse over time."""
@@ -101,7 +101,7 @@ class Stopwatch:
     async def unschedulable(self) -> Latency | None:
         """Wait until the node is; None when nobody made it so."""
         at = self.stage.ledger.unschedulable_at
-        if not await until(lambda: self.node in at, within_s=PATIENCE_S):
+        if not await until(lambda: self.node in at, within_s=TIMEOUT_S):
             return None
         waited = waited_s(_pids(self.stage, self.node)) - self.waited_s
         return Latency(whole_s=at[self.node] - self.began, waited_s=waited)

@@ -7,7 +7,7 @@ import asyncio
 
 from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.demo.ledger import until
-from hack.sim.demo.outcome import DWELL_S, PATIENCE_S, Outcome, phase
+from hack.sim.demo.outcome import DWELL_S, TIMEOUT_S, Outcome, phase
 from hack.sim.demo.stage import Stage
 from rules.api.names import CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
 from rules.api.quarantine import Phase
@@ -22,11 +22,11 @@ async def repair(stage: Stage) -> Outcome:
     """A restart of the lost GPU's node is asked for, once it is empty; its new boot proves it."""
     node = stage.cast.training
     ledger = stage.ledger
-    if not await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=PATIENCE_S):
+    if not await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=TIMEOUT_S):
         text = f"no restart was asked for: {phase(stage, node)}"
         return Outcome(true=False, text=text, path="reboot")
     await stage.reboot(node, repaired={"gpus": {3: {"lost": False}}})
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
+    released = await until(lambda: _released(stage, node), within_s=TIMEOUT_S)
     return Outcome(
         true=released
         and ledger.healthy(node) == "True"
@@ -41,11 +41,11 @@ async def reset_heals(stage: Stage) -> Outcome:
     node = stage.cast.reset
     ledger = stage.ledger
     await stage.health.fail(node, NEEDS_RESET)
-    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=PATIENCE_S)
+    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=TIMEOUT_S)
     empty = not ledger.running_on(node, "serving")
     await asyncio.sleep(DWELL_S / 3)
     await stage.health.healthy(node)
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
+    released = await until(lambda: _released(stage, node), within_s=TIMEOUT_S)
     return Outcome(
         true=asked and empty and released and _steps(stage, node) == ["ResetGPU"],
         text=f"{_ladder(stage, node)}, {'node empty' if empty else 'PODS LEFT'} at the reset",
@@ -58,14 +58,12 @@ async def reset_does_not_heal(stage: Stage) -> Outcome:
     node = stage.cast.climbs
     ledger = stage.ledger
     await stage.health.fail(node, NEEDS_RESET)
-    await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
+    await until(lambda: ledger.quarantined(node), within_s=TIMEOUT_S)
     await stage.health.keep_evidence(node)
-    asked = await until(
-        lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=2 * PATIENCE_S
-    )
+    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=2 * TIMEOUT_S)
     if asked:
         await stage.reboot_scripted(node)
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
+    released = await until(lambda: _released(stage, node), within_s=TIMEOUT_S)
     return Outcome(
         true=asked and released and _steps(stage, node) == ["ResetGPU", "RestartNode"],
         text=_ladder(stage, node),
@@ -79,14 +77,14 @@ async def load_finds_more(stage: Stage) -> Outcome:
     ledger = stage.ledger
     stage.bench.bad.add(node)
     await stage.health.fail(node, NEEDS_RESET)
-    await until(lambda: ledger.marked(node), within_s=PATIENCE_S)
+    await until(lambda: ledger.quarantined(node), within_s=TIMEOUT_S)
     await stage.health.keep_evidence(node)
-    await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=2 * PATIENCE_S)
+    await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=2 * TIMEOUT_S)
     await stage.health.healthy(node)
-    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=PATIENCE_S)
+    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=TIMEOUT_S)
     if asked:
         await stage.reboot_scripted(node)
-    released = await until(lambda: _released(stage, node), within_s=PATIENCE_S)
+    released = await until(lambda: _released(stage, node), within_s=TIMEOUT_S)
     tests = [test["state"] for test in ledger.status(node).get("validation") or ()]
     ladder = _steps(stage, node) == ["ResetGPU", "RestartNode"]
     return Outcome(
@@ -100,19 +98,19 @@ async def machine_replaced(stage: Stage) -> Outcome:
     """No reset mends the memory: its Machine is marked, goes with the node, and a spare joins."""
     node = stage.cast.memory
     ledger = stage.ledger
-    marked = False
+    quarantined = False
 
     async def look() -> None:
-        nonlocal marked
-        marked = await stage.machines.is_marked(node)
+        nonlocal quarantined
+        quarantined = await stage.machines.is_quarantined(node)
 
-    if not await until(lambda: marked, within_s=2 * PATIENCE_S, step=look):
+    if not await until(lambda: quarantined, within_s=2 * TIMEOUT_S, step=look):
         text = f"its Machine was not marked: {phase(stage, node)}"
         return Outcome(true=False, text=text, path="Machine")
     await asyncio.sleep(DWELL_S / 3)
     spare = await stage.replace(node)
-    gone = await until(lambda: phase(stage, node) == Phase.NODE_GONE, within_s=PATIENCE_S)
-    joined = await until(lambda: ledger.healthy(spare) == "True", within_s=PATIENCE_S)
+    gone = await until(lambda: phase(stage, node) == Phase.NODE_GONE, within_s=TIMEOUT_S)
+    joined = await until(lambda: ledger.healthy(spare) == "True", within_s=TIMEOUT_S)
     return Outcome(
         true=gone and joined and _ladder(stage, node) == "ReplaceNode Proven > NodeGone",
         text=f"{_ladder(stage, node)}, {spare} {'joined' if joined else 'did NOT join'}",

@@ -137,7 +137,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
     }
     last.update(list(seen.instance_xids.items())[:_MAX_INSTANCES])
     on = on.replace(dcgm_xids=last)
-    if _nvml_tells(on) or sources.log_is_complete(on):
+    if _nvml_reports(on) or sources.log_is_complete(on):
         return on
     for (uuid, instance), xid in last.items():
         was = before.get((uuid, instance), 0)
@@ -159,7 +159,7 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
     return on
 
 
-def _nvml_tells(on: Judging) -> bool:
+def _nvml_reports(on: Judging) -> bool:
     """Whether the driver's events would have shown an Xid of the last pages."""
     nvml = on.state.sources.get(facts.SourceName.NVML)
     up = nvml is not None and nvml.state is facts.SourceState.UP

@@ -154,11 +154,11 @@ def judge_services(on: Judging, seen: HostSeen) -> Judging:
     if not _settled(on):
         return on
     look = check.measure(Host(on.state, seen), check.limit(on.thresholds))
-    on = _counted_unseen(on, check, unseen=look is None and not seen.services)
+    on = _counted_unknown(on, check, unseen=look is None and not seen.services)
     return standing.judge_check(on, check, look, SourceName.HOST) if look else on
 
 
-def _counted_unseen(on: Judging, check: Check[Host], *, unseen: bool) -> Judging:
+def _counted_unknown(on: Judging, check: Check[Host], *, unseen: bool) -> Judging:
     """What was found while the services were in sight does not outlast that for ever.
 
     Nobody can say any more that it stands, or that it ended.

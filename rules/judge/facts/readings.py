@@ -101,7 +101,7 @@ def _polled_action(
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
         return recording.note_no_need(on, view.who) if asked else on
-    if view.action_seen != value and not state.just_told(view.told_at, on.now):
+    if view.action_seen != value and not state.just_told(view.reported_at, on.now):
         return on.with_gpu(replace(view, action_seen=value))
     who = view.who
     evidence = f"{source.value}: recovery action {value}"

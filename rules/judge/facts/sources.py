@@ -246,7 +246,7 @@ def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judgi
     if view is None:
         return on
     lost_at = on.now if unavailable else view.unavailable_at
-    return on.with_gpu(replace(view, told_at=on.now, unavailable_at=lost_at))
+    return on.with_gpu(replace(view, reported_at=on.now, unavailable_at=lost_at))
 
 
 def _asks_for_reset(evidence: str, _: Threshold) -> Look:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import mark, names, sentences, timestamps
+from rules.api import names, quarantine_taint, sentences, timestamps
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepairObject
@@ -180,7 +180,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     if (node := seen.node) is not None:
         # Annotations that a kubelet can write too: their managers tell.
         if (
-            mark.may_have_strays(node) or names.ANNOTATION_REPAIR in node.annotations
+            quarantine_taint.may_have_strays(node) or names.ANNOTATION_REPAIR in node.annotations
         ) and not is_fresh(node):
             why = "what is on it may be left of a session that nobody knows"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)

@@ -64,13 +64,13 @@ def look_again_s(session: QuarantineView, now: float) -> float | None:
     mark, then after ever twice as long, so that it is on record when it is about as old again, and
     a storm costs four looks a node. None where the usual looks at the session will do.
     """
-    marked_at = _at(session.status, Phase.MARKED)
-    if marked_at is None or not wanted_of(session, now):
+    tainted_at = _at(session.status, Phase.MARKED)
+    if tainted_at is None or not wanted_of(session, now):
         return None
     look_s = _FIRST_LOOK_S
-    while marked_at + look_s <= now:
+    while tainted_at + look_s <= now:
         look_s *= 2
-    return marked_at + look_s - now if look_s <= WAIT_S else None
+    return tainted_at + look_s - now if look_s <= WAIT_S else None
 
 
 _MARKED: Final = frozenset(
@@ -108,8 +108,8 @@ def awaited_until(case: Case, step: Step) -> float | None:
     status = with_evidence(case, case.status)
     if step not in ladder.ENDS_BOOT or recorded(status):
         return None
-    marked_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
-    if without_at is not None and without_at >= (marked_at or 0.0):
+    tainted_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
+    if without_at is not None and without_at >= (tainted_at or 0.0):
         # One minute for the session: the next step waits for nothing that did not come.
         return None
     drained_at = _at(status, Phase.QUARANTINED) or case.phase_since

@@ -101,7 +101,7 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
     return sorted(named)
 
 
-def let_go(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy: Policy) -> bool:
+def approved(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy: Policy) -> bool:
     """Whether the step may begin without another word: the policy says so, or a person did."""
     return policy.repair.mode == "Auto" or word_for(session, causes, rung.step) is not None
 

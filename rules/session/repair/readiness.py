@@ -175,7 +175,7 @@ def begin_step(
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal)
     rung = led.rung
-    if not ladder.let_go(case.session, case.causes, rung, case.policy):
+    if not ladder.approved(case.session, case.causes, rung, case.policy):
         refusal = Refusal(reason=WhyNot.APPROVAL, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal, proposes=rung.step)
     waits = not_now(case, rung.step, halt, next_clause)
@@ -204,7 +204,7 @@ def _leads(case: Case, led: Climb) -> str:
     rung = led.rung
     if rung is None:
         return f"no repair step is left ({led.clause}), {_who_decides(case)}"
-    if ladder.let_go(case.session, case.causes, rung, case.policy):
+    if ladder.approved(case.session, case.causes, rung, case.policy):
         return f"{rung.step} by {rung.adapter} is next"
     return (
         f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
@@ -284,12 +284,12 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     by_person = ""
     if (asked := ladder.word_for(case.session, case.causes, attempt.step)) is not None:
         # Last in its sentence: what has no room there is their words.
-        by_person = f"; {sentences.let_go_by(asked)}"
+        by_person = f"; {sentences.approved_by(asked)}"
         # The session keeps the word on one step only; its timeline that on each.
         at = ladder.requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
         by = asked.by or st.BY_PERSON
-        status = st.noted(status, st.LET_GO, asked.reason, when, by, subject=attempt.step)
+        status = st.noted(status, st.APPROVED, asked.reason, when, by, subject=attempt.step)
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for "

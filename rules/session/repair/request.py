@@ -22,7 +22,7 @@ from rules.repair.adapter import (
     RequestFacts,
 )
 from rules.repair.ladder import Step
-from rules.repair.objects import AskVerdict, ObjectSeen, Sight
+from rules.repair.objects import AskAssessment, ObjectSeen, Sight
 from rules.session.case import Case
 from rules.session.repair import ladder
 
@@ -53,7 +53,7 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
         boot_id=attempt.before.boot_id,
         # Never the others where one is missing: a reset of all ends work that nobody accused.
         gpu_uuids=accused,
-        reason=quarantine.gravest_reason(causes),
+        reason=quarantine.most_severe_reason(causes),
         step=attempt.step,
     )
 
@@ -89,7 +89,7 @@ class Call:
     """Read this first."""
     target: RepairTarget | None = None
     """The object, to go on record; None for the Node and where it was not found."""
-    verdict: AskVerdict = objects.GOES
+    verdict: AskAssessment = objects.GOES
     write: SetRepairCondition | WriteRepairObject | None = None
     """What asks; None where the verdict says no, or that it was asked already."""
     clears: tuple[str, ...] | None = None
@@ -117,9 +117,9 @@ def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
     match action:
         case NodeCondition():
             if carries(case.node, attempt, action.condition):
-                return Call(verdict=AskVerdict(asked=True))
+                return Call(verdict=AskAssessment(asked=True))
             if case.node.metadata.deletion_timestamp is not None:
-                return Call(verdict=AskVerdict(waits="the Node is being deleted"))
+                return Call(verdict=AskAssessment(waits="the Node is being deleted"))
             asks = f"{attempt.step} {ASKS} {sentences.causes_clause(case.causes)}"
             return Call(
                 write=SetRepairCondition(
@@ -146,7 +146,7 @@ def _unknown(attempt: RepairAttempt) -> str:
 
 
 def _no(why: str, again_s: float = AGAIN_S) -> Call:
-    return Call(verdict=AskVerdict(cannot=why), again_s=again_s)
+    return Call(verdict=AskAssessment(cannot=why), again_s=again_s)
 
 
 def read_lately(case: Case, query: ObjectAddress, at_most_s: float) -> ObjectSeen | None:
@@ -251,7 +251,7 @@ def _creating(
         part = objects.at(seen.found[0], "template") if seen.found else None
         if seen.sight is not Sight.FOUND or not isinstance(part, dict):
             why = seen.why or f"{query.words} has no template"
-            return Call(target=target, verdict=AskVerdict(cannot=why))
+            return Call(target=target, verdict=AskAssessment(cannot=why))
         body = objects.merged({"spec": {"template": part}}, body)
     # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
     first = repair_writes.clearing(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.api import mark, names, node_managers, repair_writes, sentences, timestamps
+from rules.api import names, node_managers, quarantine_taint, repair_writes, sentences, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt, RepairState
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
@@ -231,9 +231,9 @@ def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...
         *marks,
         *repair_writes.restoring(node, "", repair_writes.cleared_in(known)),
     )
-    if asked or not mark.stray_label(node):
+    if asked or not quarantine_taint.stray_label(node):
         return asked
-    return (repair_writes.node_patch(node, "", mark.stray_label_patch(node)),)
+    return (repair_writes.node_patch(node, "", quarantine_taint.stray_label_patch(node)),)
 
 
 def told(
@@ -261,7 +261,7 @@ def told(
             )
             for session in known
         ]
-        stays = [*mark.stray_marks(node, lives), *stays]
+        stays = [*quarantine_taint.stray_taints(node, lives), *stays]
     if stays:
         named = _named(tuple(stays))
         said = f"{named} may be gpuward's and nothing proves it; a person takes it off."

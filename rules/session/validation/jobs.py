@@ -163,7 +163,9 @@ def new_node_job_of(
     return _job(template, name, meta, spec, tolerations, timeout_s)
 
 
-def told_on(node: NodeView, job: str, *, passed: bool, message: str, now: float) -> SetValidated:
+def reported_on(
+    node: NodeView, job: str, *, passed: bool, message: str, now: float
+) -> SetValidated:
     """The condition that says what the last test of the node came to, by the Job's name."""
     return SetValidated(
         node=node.name,

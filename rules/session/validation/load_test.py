@@ -30,9 +30,9 @@ from rules.session.repair import readiness
 from rules.session.validation import jobs
 from rules.session.validation.result import (
     REASON,
+    Assessment,
     Check,
     Result,
-    Verdict,
     by_gravity,
     changed,
     failed_cause,
@@ -56,15 +56,15 @@ _KEPT: Final = 16
 """Tests kept in the session; the CRD allows as many."""
 _CHECKS: Final = 8
 _STATES: Final = {
-    Verdict.PASS: ValidationState.PASSED,
-    Verdict.DEGRADED: ValidationState.FAILED,
-    Verdict.FAIL: ValidationState.FAILED,
-    Verdict.UNKNOWN: ValidationState.UNKNOWN,
+    Assessment.PASS: ValidationState.PASSED,
+    Assessment.DEGRADED: ValidationState.FAILED,
+    Assessment.FAIL: ValidationState.FAILED,
+    Assessment.UNKNOWN: ValidationState.UNKNOWN,
 }
 
 
 def tested_first(
-    case: Case, status: QuarantineStatus, halt: Refusal | None, blind: str
+    case: Case, status: QuarantineStatus, halt: Refusal | None, no_data: str
 ) -> Decision | None:
     """The test before the release; None where none is wanted, or the last one passed.
 
@@ -76,7 +76,7 @@ def tested_first(
             # It was not kept as it was sent, so its Job was not made.
             others = tuple(one for one in status.validation if one is not test)
             return _held(case, touched(status, validation=others), lost)
-        return _follow(case, status, test, _not_now(case, halt, blind))
+        return _follow(case, status, test, _not_now(case, halt, no_data))
     choice = wanted(case)
     if choice is None or passed_at(status, case.node.boot_id) is not None:
         return None
@@ -89,7 +89,7 @@ def tested_first(
         )
     if unknown_in_a_row(status) >= TRIES:
         return _held(case, status, _given_up(status))
-    if (refusal := _not_now(case, halt, blind)) is not None:
+    if (refusal := _not_now(case, halt, no_data)) is not None:
         return _held(case, status, refusal)
     if lost is not None:
         return _held(case, status, lost)
@@ -139,14 +139,14 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
     return ((), (away,)) if late else ((away,), ())
 
 
-def _not_now(case: Case, halt: Refusal | None, blind: str) -> Refusal | None:
+def _not_now(case: Case, halt: Refusal | None, no_data: str) -> Refusal | None:
     """What forbids to begin a test now, read afresh; None where nothing does."""
     if halt is not None:
         return halt
     if (held := halts.hold_of(case)) is not None:
         return held
-    if blind:
-        return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
+    if no_data:
+        return Refusal(reason=WhyNot.VERDICT_STALE, why=no_data)
     return readiness.pods_in_the_way(case)
 
 
@@ -316,7 +316,7 @@ def _withdrawn(
 
 
 def _nothing(why: str) -> Result:
-    return Result(verdict=Verdict.UNKNOWN, message=why)
+    return Result(verdict=Assessment.UNKNOWN, message=why)
 
 
 def _over(
@@ -363,9 +363,11 @@ def _ended(
     status = st.noted(status, f"Test{state}", said, case.now)
     status = touched(status, message=sentences.bounded(said))
     # What it left is kept for people to read; what may still run is ended.
-    running = result.verdict is Verdict.UNKNOWN
-    passed = result.verdict is Verdict.PASS
-    told = jobs.told_on(case.node, test.object, passed=passed, message=ended.message, now=case.now)
+    running = result.verdict is Assessment.UNKNOWN
+    passed = result.verdict is Assessment.PASS
+    told = jobs.reported_on(
+        case.node, test.object, passed=passed, message=ended.message, now=case.now
+    )
     before, after = off_first(case) if running else ((), (told,))
     return case.decision(
         f"Test{state}",
@@ -380,7 +382,7 @@ def _ended(
 
 def is_unjudged(case: Case, status: QuarantineStatus) -> bool:
     """Whether nobody knows which of its causes closed: it booted, and no verdict came since."""
-    return bool(case.blind and case.causes and status.evidence.get(EVIDENCE_UNJUDGED))
+    return bool(case.no_data and case.causes and status.evidence.get(EVIDENCE_UNJUDGED))
 
 
 def known_clause(case: Case, status: QuarantineStatus) -> str:

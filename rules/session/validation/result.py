@@ -34,7 +34,7 @@ MAX_CHECKS: Final = 4096
 _MAX_READ: Final = 1 << 20
 
 
-class Verdict(StrEnum):
+class Assessment(StrEnum):
     """What is known after the test. Only `pass` may give a node back."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -46,9 +46,14 @@ class Verdict(StrEnum):
     """Wrong data, a hang, a GPU lost or missing."""
 
 
-_BY_GRAVITY: Final = {verdict: gravity for gravity, verdict in enumerate(Verdict)}
+_BY_GRAVITY: Final = {verdict: gravity for gravity, verdict in enumerate(Assessment)}
 
-_BY_STATUS: Final = {0: Verdict.PASS, 1: Verdict.DEGRADED, 2: Verdict.FAIL, 3: Verdict.UNKNOWN}
+_BY_STATUS: Final = {
+    0: Assessment.PASS,
+    1: Assessment.DEGRADED,
+    2: Assessment.FAIL,
+    3: Assessment.UNKNOWN,
+}
 """By exit status, the same as those of `gpuward-agent check`."""
 
 
@@ -58,7 +63,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     gpu: str = ""
     """UUID; empty for the node."""
-    verdict: Verdict = Verdict.PASS
+    verdict: Assessment = Assessment.PASS
     value: float | None = None
     unit: str = ""
     floor: float | None = None
@@ -71,14 +76,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole; whatever else a test writes is left out."""
 
-    verdict: Verdict
+    verdict: Assessment
     message: str = ""
     checks: list[Check] = []
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
+def worst(assessments: Iterable[Assessment]) -> Assessment:
     """The gravest of them; `unknown` of none, since nothing was tested."""
-    return max(verdicts, key=_BY_GRAVITY.__getitem__, default=Verdict.UNKNOWN)
+    return max(assessments, key=_BY_GRAVITY.__getitem__, default=Assessment.UNKNOWN)
 
 
 def by_gravity(checks: Iterable[Check]) -> list[Check]:
@@ -93,22 +98,22 @@ def read(exit_status: int, text: str) -> Result:
     log that cannot be read is unknown. An empty log leaves the status alone to speak, for tools
     that know no other way.
     """
-    by_status = _BY_STATUS.get(exit_status, Verdict.UNKNOWN)
+    by_status = _BY_STATUS.get(exit_status, Assessment.UNKNOWN)
     message = f"It ended with exit status {exit_status}."
     if not text.strip():
         return Result(verdict=by_status, message=message)
     said = _understood(text)
     if said is None:
-        verdict = worst((by_status, Verdict.UNKNOWN))
+        verdict = worst((by_status, Assessment.UNKNOWN))
         return Result(verdict=verdict, message=f"{message} Its log is no result.")
     checks = [check for check in said.checks if _finite(check)]
     # What the provider says of its checks and of the whole must agree before it passes.
-    verdicts = [by_status, said.verdict, *(check.verdict for check in checks)]
+    assessments = [by_status, said.verdict, *(check.verdict for check in checks)]
     if len(checks) < len(said.checks):
-        verdicts.append(Verdict.UNKNOWN)
+        assessments.append(Assessment.UNKNOWN)
     return msgspec.structs.replace(
         said,
-        verdict=worst(verdicts),
+        verdict=worst(assessments),
         message=sentences.bounded(said.message),
         checks=[_shown(check) for check in checks],
     )
@@ -129,7 +134,7 @@ def _finite(check: Check) -> bool:
     numbers = (check.value, check.floor, check.ceiling)
     if not all(number is None or math.isfinite(number) for number in numbers):
         return False
-    if check.verdict is not Verdict.PASS or check.value is None:
+    if check.verdict is not Assessment.PASS or check.value is None:
         return True
     low = check.floor is not None and check.value < check.floor
     high = check.ceiling is not None and check.value > check.ceiling
@@ -193,7 +198,7 @@ def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outc
 
 
 def _unknown(why: str) -> Outcome:
-    return Outcome(result=Result(verdict=Verdict.UNKNOWN, message=why))
+    return Outcome(result=Result(verdict=Assessment.UNKNOWN, message=why))
 
 
 def _ended(pod: PodView) -> Mapping[str, Any] | None:
@@ -213,17 +218,17 @@ def _judged(ended: Mapping[str, Any]) -> Result:
     status, said = ended.get("exitCode"), ended.get("message")
     text = said if isinstance(said, str) else ""
     if not isinstance(status, int) or isinstance(status, bool):
-        return Result(verdict=Verdict.UNKNOWN, message="it ended without an exit status")
+        return Result(verdict=Assessment.UNKNOWN, message="it ended without an exit status")
     if len(text.encode(errors="replace")) > MAX_BYTES:
         why = f"its result is longer than {MAX_BYTES} bytes, which no kubelet keeps"
-        return Result(verdict=Verdict.UNKNOWN, message=why)
+        return Result(verdict=Assessment.UNKNOWN, message=why)
     result = read(status, text)
-    if result.checks or result.verdict is Verdict.PASS:
+    if result.checks or result.verdict is Assessment.PASS:
         return result
     reason = ended.get("reason")
     shown = f" ({reason[:64]})" if isinstance(reason, str) and reason else ""
     why = sentences.bounded(f"it ended with exit status {status}{shown} and names no check")
-    return Result(verdict=Verdict.UNKNOWN, message=why)
+    return Result(verdict=Assessment.UNKNOWN, message=why)
 
 
 SOURCE: Final = "Validation"
@@ -293,7 +298,7 @@ def failed_cause(session: QuarantineView) -> Cause | None:
 
 def cause_of_test(job: str, verdict: str, message: str) -> Cause:
     """The cause that the test of this Job is."""
-    severity = Severity.DEGRADED if verdict == Verdict.DEGRADED else Severity.FATAL
+    severity = Severity.DEGRADED if verdict == Assessment.DEGRADED else Severity.FATAL
     return Cause(
         source=SOURCE, incident=job, reason=REASON, severity=str(severity), message=message
     )

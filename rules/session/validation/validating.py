@@ -9,10 +9,10 @@ again by the orphan rule of `rules.session.absent`.
 from dataclasses import replace
 from typing import Final
 
-from rules.api import mark, sentences, timestamps
-from rules.api.mark import MarkState
+from rules.api import quarantine_taint, sentences, timestamps
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
+from rules.api.quarantine_taint import QuarantineState
 from rules.api.sentences import validating as validating_sentence
 from rules.api.writes import Decision, Write
 from rules.catalog.why_not import Refusal, WhyNot
@@ -20,7 +20,7 @@ from rules.drain import drain_plan
 from rules.policy import policy
 from rules.session import causes, halts, override
 from rules.session import status as st
-from rules.session.case import Case, is_fresh, touched, unmark
+from rules.session.case import Case, is_fresh, remove_taint, touched
 from rules.session.repair import endings
 from rules.session.validation import load_test, result
 
@@ -29,7 +29,7 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
     status = st.with_refusal(status, case.now, None)
     status = _kept(
-        status, dict.fromkeys((EVIDENCE_ANEW, load_test.EVIDENCE_UNJUDGED, EVIDENCE_UNSEEN))
+        status, dict.fromkeys((EVIDENCE_ANEW, load_test.EVIDENCE_UNJUDGED, EVIDENCE_UNOBSERVED))
     )
     until = case.now + case.policy.release.healthy_for_s
     test = load_test.wanted(case)
@@ -45,24 +45,26 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
 def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
     # What people or others said needs no verdict: it holds until they take it back.
-    if case.causes and (not case.seen.stale or causes.needs_no_verdict(case.causes)):
+    if case.causes and (not case.seen.stale or causes.needs_no_health_status(case.causes)):
         return _back(case, status)
-    blind = case.blind or not_ready(case.node)
-    status = status if case.blind else _kept(status, {load_test.EVIDENCE_UNJUDGED: None})
-    if (test := load_test.tested_first(case, status, halt, blind)) is not None:
+    no_data = case.no_data or not_ready(case.node)
+    status = status if case.no_data else _kept(status, {load_test.EVIDENCE_UNJUDGED: None})
+    if (test := load_test.tested_first(case, status, halt, no_data)) is not None:
         return test
-    refusal = _unseen(halt, blind) if blind else None
+    refusal = _unseen(halt, no_data) if no_data else None
     # Nor does healthy time count that passed while nobody of ours looked.
-    was_blind = _was_unseen(case.status) or drain_plan.was_away(case.now, case.seen.last_active_at)
-    if was_blind and not blind:
+    had_no_data = _was_unknown(case.status) or drain_plan.was_away(
+        case.now, case.seen.last_active_at
+    )
+    if had_no_data and not no_data:
         # The clock counts healthy time that was seen; it starts again with sight.
         status = _anew(status, case.status, case.now)
-    began = case.now if was_blind and not blind else case.phase_since
+    began = case.now if had_no_data and not no_data else case.phase_since
     tested_at = result.passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
     until = began + case.policy.release.healthy_for_s
-    status = _kept(status, {EVIDENCE_UNSEEN: None if refusal is None else refusal.why[:200]})
-    if not blind:
+    status = _kept(status, {EVIDENCE_UNOBSERVED: None if refusal is None else refusal.why[:200]})
+    if not no_data:
         refusal = _forbidden(case, status, halt)
         if case.now >= until and refusal is None:
             why = f"healthy for {case.policy.release.healthy_for_s}"
@@ -176,7 +178,7 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
 
 EVIDENCE_ANEW: Final = "healthyTimeAnew"
 """Why healthy time began anew, of the beginning that counts now: how it was until then."""
-EVIDENCE_UNSEEN: Final = "unseen"
+EVIDENCE_UNOBSERVED: Final = "unseen"
 """Why the node could not be seen at the last look: healthy time begins anew with sight. An older
 release wrote `true`."""
 AWAY: Final = "no remediator led"
@@ -193,25 +195,25 @@ def _anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> Qua
     """`status` whose healthy time begins now, with sight: why not earlier is in the evidence of
     `stored`, or else nobody looked.
     """
-    kept = stored.evidence.get(EVIDENCE_UNSEEN)
-    why = kept if isinstance(kept, str) else _NOT_SEEN if _was_unseen(stored) else AWAY
+    kept = stored.evidence.get(EVIDENCE_UNOBSERVED)
+    why = kept if isinstance(kept, str) else _NOT_SEEN if _was_unknown(stored) else AWAY
     return touched(
         _kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=timestamps.format_time(now)
     )
 
 
-def _unseen(halt: Refusal | None, blind: str) -> Refusal:
+def _unseen(halt: Refusal | None, no_data: str) -> Refusal:
     """Why a node that cannot be seen is not released. An owner at work comes first: its agent lets
     go of the driver for it, so waiting helps, and what is to be seen to is the owner's work.
     """
     if halt is not None and halt.reason is WhyNot.STAND_DOWN:
-        return replace(halt, why=f"{halt.why}; meanwhile {blind}")
-    return Refusal(reason=WhyNot.VERDICT_STALE, why=blind)
+        return replace(halt, why=f"{halt.why}; meanwhile {no_data}")
+    return Refusal(reason=WhyNot.VERDICT_STALE, why=no_data)
 
 
-def _was_unseen(stored: QuarantineStatus) -> bool:
+def _was_unknown(stored: QuarantineStatus) -> bool:
     """Whether nobody could see the node at the last look."""
-    return bool(stored.evidence.get(EVIDENCE_UNSEEN)) or (
+    return bool(stored.evidence.get(EVIDENCE_UNOBSERVED)) or (
         st.blocked_by(stored) == WhyNot.VERDICT_STALE
     )
 
@@ -233,24 +235,28 @@ def end(
     node = case.seen.node
     carries, note = False, None
     if node is not None and phase is not Phase.NODE_GONE:
-        note = mark.read_note(node)
+        note = quarantine_taint.read_note(node)
         # A mark without a readable note is ours: nobody else had the node when it went on.
-        unread = case.phase is not Phase.PENDING and case.mark is MarkState.UNRECORDED
+        unread = case.phase is not Phase.PENDING and case.mark is QuarantineState.UNRECORDED
         carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
         return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
     requests = endings.last_requests(case, phase)
     if isinstance(requests, Decision):
         return requests
-    left = mark.cordon_stays(case.node) if carries else ""
+    left = quarantine_taint.cordon_stays(case.node) if carries else ""
     # Once the mark was whole, a missing note is a person's doing, and what it recorded is lost.
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
-    annotations = mark.annotations_left(case.node) if lost and phase is not Phase.NODE_GONE else ()
+    annotations = (
+        quarantine_taint.annotations_left(case.node)
+        if lost and phase is not Phase.NODE_GONE
+        else ()
+    )
     sentence = sentences.ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
         # Whoever ended it came between the mark and its record.
-        begun = st.with_mark_found(begun, note.at, case.session.metadata.created_at, case.now)
+        begun = st.with_taint_found(begun, note.at, case.session.metadata.created_at, case.now)
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
         status = st.with_condition(status, kind, case.now)
@@ -260,8 +266,10 @@ def end(
     )
     test_off, after = load_test.off_first(case)
     before: tuple[Write, ...] = (*test_off, *requests.writes)
-    unmarks = (unmark(case.node, case.session.name),) if carries else ()
-    return case.decision(str(phase), status, because=why, before=before, after=(*unmarks, *after))
+    removes_taint = (remove_taint(case.node, case.session.name),) if carries else ()
+    return case.decision(
+        str(phase), status, because=why, before=before, after=(*removes_taint, *after)
+    )
 
 
 def _with_override(case: Case, by: str) -> QuarantineStatus:

@@ -21,7 +21,7 @@ from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES, GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import EVENTS, NODES, Resource
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests, read_manifests
-from rules.api import mark, names
+from rules.api import names, quarantine_taint
 from rules.api.nodes import FreshNode
 from rules.api.requests import STRATEGIC_PATCH, request
 from rules.api.writes import SetNodeUnknown
@@ -220,8 +220,8 @@ async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Ins
         assert await outcome(client, NODES, "bare", verdict) == ""
 
 
-async def mark_of(installed: Installed) -> Object:
-    return mark.mark_patch(
+async def taint_of(installed: Installed) -> Object:
+    return quarantine_taint.quarantine_patch(
         await installed.view(), session="s", reason="Xid79", phase="Marked",
         mark="CordonAndTaint", now=0.0,
     )  # fmt: skip
@@ -230,9 +230,9 @@ async def mark_of(installed: Installed) -> Object:
 async def test_the_remediator_marks_and_unmarks_and_nothing_else(installed: Installed) -> None:
     taint = {"spec": {"taints": [{"key": "x", "value": "y", "effect": "NoSchedule"}]}}
     async with installed.remediator() as client:
-        await client.patch(NODES, NODE, await mark_of(installed))
+        await client.patch(NODES, NODE, await taint_of(installed))
         assert "taint" in await outcome(client, NODES, NODE, taint, subresource=None)
-        await client.patch(NODES, NODE, mark.unmark_patch(await installed.view()))
+        await client.patch(NODES, NODE, quarantine_taint.release_patch(await installed.view()))
         label = {"metadata": {"labels": {"pool": "x"}}}
         assert "only the label" in await outcome(client, NODES, NODE, label, subresource=None)
 
@@ -248,7 +248,7 @@ async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> Non
         ({"metadata": {"labels": {names.LABEL_DRIVER_UPGRADE: "drain-required"}}}, "status"),
     ]
     admin, plane = installed.cluster.client, installed.cluster.plane
-    patch = await mark_of(installed)
+    patch = await taint_of(installed)
     # Kubernetes' own controllers write a fresh node too; nothing here is about races.
     del patch["metadata"]["resourceVersion"]
     await admin.patch(NODES, NODE, patch)
@@ -261,7 +261,10 @@ async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> Non
         for wanted, subresource in attempts:
             said = await answer(kubelet.patch(NODES, NODE, wanted, subresource=subresource))
             assert "a node may not" in said, (wanted, subresource)
-        assert mark.mark_state(await installed.view(), "s") is mark.MarkState.WHOLE
+        assert (
+            quarantine_taint.quarantine_state(await installed.view(), "s")
+            is quarantine_taint.QuarantineState.WHOLE
+        )
         assert await answer(kubelet.patch(NODES, NODE, beat, subresource="status")) == ""
     await admin.patch(NODES, NODE, {"spec": {"unschedulable": None}})
     assert not (await installed.view()).spec.unschedulable, "a person is not concerned"

@@ -22,7 +22,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.names import ANNOTATION_SESSION
 from rules.api.nodes import HealthView, NodeView
 from rules.session.observation import staleness
-from tests.support.agent.agent_process import XID79, AgentAfresh, AgentProcess, running
+from tests.support.agent.agent_process import XID79, AgentProcess, AgentRestarted, running
 from tests.support.agent.publish_parts import Server
 
 NODE = "gpu-1"
@@ -201,7 +201,7 @@ def test_without_library_and_gpu_the_kernel_log_alone_judges(
 ) -> None:
     if gpus_on_this_bus():
         pytest.skip("this machine has NVIDIA functions or no PCI bus: a driver is expected")
-    agent = around.agent(tmp_path, AgentAfresh, nvml="real")
+    agent = around.agent(tmp_path, AgentRestarted, nvml="real")
     with running(agent):
         until(lambda: around.healthy == "Unknown", "the first verdict")
 

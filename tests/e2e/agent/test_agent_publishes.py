@@ -10,7 +10,7 @@ from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import MERGE_PATCH, NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_gpu
-from tests.support.agent.agent_process import XID79, AgentAfresh, AgentProcess, running
+from tests.support.agent.agent_process import XID79, AgentProcess, AgentRestarted, running
 
 NODE = "gpu-1"
 PCI = "0000:3b:00"
@@ -130,7 +130,7 @@ async def test_a_fault_that_only_nvml_sees_reaches_the_node(
 ) -> None:
     description = tmp_path / "node.yaml"
     description.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
-    agent = AgentAfresh(
+    agent = AgentRestarted(
         tmp_path, cluster.plane.kubeconfig, NODE, nvml=f"sim:{description}", poll="1"
     )
     with running(agent):

@@ -34,8 +34,8 @@ class SlurmNode:
         self.description.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
         self.state("IDLE")
         program(folder, "logger", f'echo "$@" >> {folder}/logged')
-        senses = f"--kmsg=off --nvml=sim:{self.description}"
-        self.agent(f'exec {sys.executable} -m agent.cli "$@" {senses}')
+        collectors = f"--kmsg=off --nvml=sim:{self.description}"
+        self.agent(f'exec {sys.executable} -m agent.cli "$@" {collectors}')
 
     def agent(self, text: str) -> None:
         program(self.folder, "gpuward-agent", text)

@@ -25,9 +25,9 @@ from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,
+    not_quarantined,
     phase,
     running,
-    unmarked,
 )
 
 REPOSITORY = Path(__file__).parents[3]
@@ -100,7 +100,7 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
     others = {f"gpu-000{n}" for n in range(3)} - {node}
     await installed.health.all_healthy(sorted(others))
     agent = await an_agent(installed, tmp_path, node)
-    one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR), afresh=True)
+    one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR), again=True)
     with agent_running(agent), running(one):
         await leads(installed, "one")
         await verdict(installed, node, "Healthy")
@@ -109,7 +109,7 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
         assert session["status"]["drain"]["evicted"] >= 1
         await reboot(installed, tmp_path, node, agent)
         await phase(installed, node, "Released")
-        await unmarked(installed, node)
+        await not_quarantined(installed, node)
 
         async def renewed() -> bool:
             return installed.plane.requests.count(verb="update", resource="leases") > 0

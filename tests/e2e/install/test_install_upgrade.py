@@ -22,12 +22,12 @@ from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     condition_of,
     leads,
+    not_quarantined,
     phase,
     prepare,
     running,
     sessions,
     steps,
-    unmarked,
 )
 
 pytestmark = pytest.mark.slow  # two sessions, each with a change of leader
@@ -102,7 +102,7 @@ async def test_a_change_of_release_in_the_middle_of_a_drain_changes_nothing(
             assert session["status"]["drain"]["evicted"] == 1
             await cluster.health.healthy(node)
             session = await phase(cluster, node, "Released")
-            await unmarked(cluster, node)
+            await not_quarantined(cluster, node)
         finally:
             two.stop()
     assert len(await sessions(cluster, node)) == 1

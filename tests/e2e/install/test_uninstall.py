@@ -31,13 +31,13 @@ from tests.support.agent.agent_process import XID79, AgentProcess
 from tests.support.agent.agent_process import running as agent_running
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
-    UNMARKED,
+    UNTAINTED,
     RemediatorProcess,
     leads,
-    marks_of,
     phase,
     prepare,
     running,
+    taints_of,
 )
 from tests.support.run.warm_start import WarmProcess
 
@@ -184,7 +184,7 @@ async def test_a_reset_that_runs_ends_before_its_node_is_given_back(
 
     assert code == 0, err
     assert "cleaned; now" in out
-    assert marks_of(await cluster.node(NODE)) == UNMARKED
+    assert taints_of(await cluster.node(NODE)) == UNTAINTED
     assert await deployed(cluster) == (OPERANDS | HELD_BACK, False)
     jobs, _ = await cluster.client.list(JOBS, "gpuward")
     assert jobs == []

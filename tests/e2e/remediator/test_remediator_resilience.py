@@ -17,12 +17,12 @@ from tests.support.remediator.remediator_process import (
     sessions,
 )
 
-PATIENCE_S = 90
+TIMEOUT_S = 90
 
 
 def fetch(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -30,7 +30,7 @@ def fetch(url: str) -> tuple[int, str]:
 
 async def says(one: RemediatorProcess, words: str) -> None:
     """Wait until it has logged the words."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not one.said(words):  # noqa: ASYNC110 - a file's lines
             await asyncio.sleep(0.05)
 
@@ -38,7 +38,7 @@ async def says(one: RemediatorProcess, words: str) -> None:
 async def is_unready(one: RemediatorProcess, words: str) -> None:
     """Wait until its probe gives those words as the reason; it is unready all the while."""
     await says(one, '"event": "started"')
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
             assert status == 503
@@ -48,7 +48,7 @@ async def is_unready(one: RemediatorProcess, words: str) -> None:
 
 
 async def test_the_other_replica_takes_over_a_session_where_the_first_left_it(fleet, tmp_path):
-    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="one", afresh=True)
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="one", again=True)
     two = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="two")
     with running(one, two):
         await fleet.until(

@@ -31,11 +31,11 @@ from tests.support.cluster.either_cluster import DEFINITIONS, until
 from tests.support.remediator.remediator_process import (
     RemediatorProcess,
     leads,
-    marks_of,
     phase,
     prepare,
     running,
     sessions,
+    taints_of,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -113,7 +113,7 @@ async def test_after_a_restore_of_etcd_failing_nodes_stay_out_and_nobody_is_said
 
         await backed.backup(tmp_path / "backup", put_back=True)
         assert await sessions(backed, AFTER) == []
-        assert not marks_of(await backed.client.get(NODES, AFTER))["unschedulable"]
+        assert not taints_of(await backed.client.get(NODES, AFTER))["unschedulable"]
         # The node goes on as it is: its agent publishes what it sees.
         await backed.health.fail(AFTER, XID_79)
         await phase(backed, AFTER, "Quarantined")
@@ -123,5 +123,5 @@ async def test_after_a_restore_of_etcd_failing_nodes_stay_out_and_nobody_is_said
     assert still["metadata"]["uid"] == kept["metadata"]["uid"]
     assert still["status"]["phase"] == "Quarantined"
     for node in (BEFORE, AFTER):
-        assert marks_of(await backed.client.get(NODES, node))["taints"]
+        assert taints_of(await backed.client.get(NODES, node))["taints"]
         assert not OVER & {s["status"]["phase"] for s in await sessions(backed, node)}

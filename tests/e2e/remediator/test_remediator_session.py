@@ -10,16 +10,16 @@ from hack.sim.cluster.resource import EVENTS
 from rules.api.timestamps import format_time
 from tests.support.cluster.made import made
 from tests.support.remediator.remediator_process import (
-    UNMARKED,
+    UNTAINTED,
     RemediatorProcess,
     leads,
-    marks_of,
+    not_quarantined,
     phase,
     prepare,
     running,
     sessions,
     steps,
-    unmarked,
+    taints_of,
 )
 
 WEB = Serving(name="web", replicas=3, pool="gpu", gpus=8, budget=Budget(max_unavailable=1))
@@ -45,7 +45,7 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         assert steps(session) == ["Pending", "Marked", "Draining", "Quarantined"]
         assert session["status"]["drain"]["evicted"] == 1
         assert session["status"]["evidence"]["incidents"][0]["evidence"]
-        assert marks_of(await fleet.node(node)) == {
+        assert taints_of(await fleet.node(node)) == {
             "unschedulable": True,
             "taints": [XID],
             "label": "quarantined",
@@ -57,7 +57,7 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         await fleet.health.healthy(node)
         session = await phase(fleet, node, "Released")
         assert steps(session)[-2:] == ["Validating", "Released"]
-        await unmarked(fleet, node)
+        await not_quarantined(fleet, node)
         assert await asyncio.to_thread(one.stop) == 0
         events, _ = await fleet.client.list(EVENTS, "default")
         uid = (await fleet.node(node))["metadata"]["uid"]
@@ -67,7 +67,7 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         assert sorted(reasons) == sorted(f"Quarantine{phase}" for phase in phases)
         assert {e["type"] for e in mine} <= {"Normal", "Warning"}
         assert not [e["message"] for e in mine if "web-" in e["message"]], "no pods in Events"
-        (told,) = await told_owners(fleet)
+        (told,) = await reported_owners(fleet)
         about = ("Pod", "serving", pod["metadata"]["name"], pod["metadata"]["uid"])
         its = told["involvedObject"]
         assert (its["kind"], its["namespace"], its["name"], its["uid"]) == about
@@ -76,7 +76,7 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         assert session["metadata"]["name"] in told["message"]
 
 
-async def told_owners(fleet):
+async def reported_owners(fleet):
     events, _ = await fleet.client.list(EVENTS, "serving")
     return [event for event in events if event["reason"].startswith("Quarantine")]
 
@@ -100,8 +100,8 @@ async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet
         assert session["status"]["mode"] == "Shadow"
         await fleet.health.healthy(node)
         await phase(fleet, node, "Released")
-    assert marks_of(await fleet.node(node)) == UNMARKED
-    assert await told_owners(fleet) == [], "nobody was evicted"
+    assert taints_of(await fleet.node(node)) == UNTAINTED
+    assert await reported_owners(fleet) == [], "nobody was evicted"
     assert {p["metadata"]["uid"] for p in await fleet.ready_pods("web", 3)} == {
         p["metadata"]["uid"] for p in pods
     }
@@ -141,4 +141,4 @@ async def test_a_verdict_counts_while_the_pod_it_names_is_ready_wherever_that_is
     with running(remediator(cluster, tmp_path)):
         await phase(cluster, "gpu-1", "Quarantined")
     assert await sessions(cluster, "gpu-2") == [], "its verdict is of a pod that is gone"
-    assert marks_of(await cluster.node("gpu-2")) == UNMARKED
+    assert taints_of(await cluster.node("gpu-2")) == UNTAINTED

@@ -18,15 +18,15 @@ from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import PODS
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
-    UNMARKED,
+    UNTAINTED,
     RemediatorProcess,
     leads,
-    marks_of,
     may_do_everything,
     prepare,
     running,
     sessions,
     steps,
+    taints_of,
 )
 
 AGENT = "^gpuward-remediator"
@@ -72,7 +72,7 @@ async def one_session(
         if phase == "Quarantined" and sick:
             sick = False
             await cluster.health.healthy(node)
-        return phase == "Released" and marks_of(await cluster.node(node)) == UNMARKED
+        return phase == "Released" and taints_of(await cluster.node(node)) == UNTAINTED
 
     await cluster.until(ended, f"the session of {node} over and the mark gone")
     (session,) = await sessions(cluster, node)

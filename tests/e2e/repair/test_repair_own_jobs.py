@@ -21,9 +21,9 @@ from tests.support.remediator.remediator_process import (
     QUICK,
     RemediatorProcess,
     leads,
+    not_quarantined,
     phase,
     running,
-    unmarked,
 )
 from tests.support.scenario.repair_world import says
 
@@ -92,7 +92,7 @@ async def moved_and_back(cluster: Cluster) -> None:
 
 async def free(cluster: Cluster) -> None:
     """The node is as it was, and nothing was refused."""
-    await unmarked(cluster, NODE)
+    await not_quarantined(cluster, NODE)
     assert await deployed(cluster) == (OPERANDS | HELD_BACK, False)
     asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
     assert [(r.verb, r.resource, r.code) for r in asked if r.code in {403, 422}] == []

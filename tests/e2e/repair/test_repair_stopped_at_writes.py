@@ -21,13 +21,13 @@ from tests.e2e.remediator.test_remediator_stopped_at_writes import AGENT, AT_ONC
 from tests.e2e.validation.test_remediator_validation import TESTED, ends_with
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
-    UNMARKED,
+    UNTAINTED,
     RemediatorProcess,
     leads,
-    marks_of,
     prepare,
     running,
     sessions,
+    taints_of,
 )
 from tests.support.scenario.repair_world import says
 
@@ -89,7 +89,7 @@ async def whole_session(cluster: Cluster, node: str, one: RemediatorProcess) -> 
         await provider.look()
         found = await sessions(cluster, node)
         phase = found[-1].get("status", {}).get("phase") if found else None
-        return phase == "Released" and marks_of(await cluster.node(node)) == UNMARKED
+        return phase == "Released" and taints_of(await cluster.node(node)) == UNTAINTED
 
     await cluster.until(ended, f"the session of {node} over and the mark gone")
     (session,) = await sessions(cluster, node)

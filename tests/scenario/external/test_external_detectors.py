@@ -56,7 +56,7 @@ def test_a_condition_drains_its_node_and_gives_it_back_when_it_closes() -> None:
     assert world.phase(NODE) == "Validating"
     world.run(700, step=5)
     assert world.phase(NODE) == "Released"
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_a_condition_that_goes_away_in_time_opens_nothing() -> None:
@@ -127,7 +127,7 @@ def test_many_nodes_at_once_are_a_correlated_cause() -> None:
         del world.healths[name]
         world.condition_is("True", name)
     world.run(300, step=5)
-    taken = [name for name in world.nodes if world.is_marked(name)]
+    taken = [name for name in world.nodes if world.is_quarantined(name)]
     assert len(taken) <= 3
     breaker = judge_fleet(world.snapshot()).breaker
     assert breaker.open
@@ -142,7 +142,7 @@ def test_shadow_says_it_and_touches_nothing() -> None:
     world.run(300, step=5)
     assert "SiteGPUBroken (Fatal)" in world.message(NODE)
     assert world.message(NODE).startswith("Shadow since")
-    assert not world.writes(d.MarkNode, d.EvictPod)
+    assert not world.writes(d.TaintAndCordon, d.EvictPod)
 
 
 def test_a_person_ends_it_and_is_heard_while_it_stays() -> None:
@@ -306,7 +306,7 @@ def test_pause_and_opt_out_hold_for_others_too() -> None:
     for name in (NODE, "n1"):
         world.condition_is("True", name)
     world.run(600, step=10)
-    assert not world.writes(d.MarkNode)
+    assert not world.writes(d.TaintAndCordon)
     assert not world.sessions("n1")
 
 

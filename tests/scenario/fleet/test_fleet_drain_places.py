@@ -195,10 +195,10 @@ class TestChangeOfLeader:
 
     def test_a_known_window_is_not_made_longer(self) -> None:
         world = window_open()
-        marked_at = world.sent[0][0]
+        tainted_at = world.sent[0][0]
         world.change_leader()
         world.run_until("n0", "Draining", limit=60)
-        assert world.now - marked_at <= 33
+        assert world.now - tainted_at <= 33
 
 
 def test_mates_that_failed_while_nobody_ran_are_collected() -> None:
@@ -214,7 +214,7 @@ def test_mates_that_failed_while_nobody_ran_are_collected() -> None:
     assert abs(times["n0"] - times["n1"]) <= 2
 
 
-class TestBeforeTheMark:
+class TestBeforeTheTaint:
     def test_a_degraded_gang_that_does_not_fit_waits_whole(self) -> None:
         """Nothing of the gangs is known when the first node is judged, as in the real program."""
         world = fleet(10, budget=share(10))

@@ -102,7 +102,7 @@ def test_sessions_of_one_node_are_no_storm(count: int) -> None:
     assert not judge_fleet(world.snapshot()).breaker.open
     world.incident("n1")
     world.run(5)
-    assert world.is_marked("n1")
+    assert world.is_quarantined("n1")
 
 
 def test_marks_of_one_node_leave_the_others_their_places() -> None:
@@ -118,8 +118,8 @@ def test_marks_of_one_node_leave_the_others_their_places() -> None:
     world.incident("n1", "RowRemapFailed")
     world.incident("n2", "ThermalTrip")
     world.run(5)
-    assert world.is_marked("n1")
-    assert world.is_marked("n2")
+    assert world.is_quarantined("n1")
+    assert world.is_quarantined("n2")
 
 
 def test_a_reason_that_took_its_nodes_opens_the_breaker_once_per_node() -> None:
@@ -140,7 +140,7 @@ def test_a_reason_that_took_its_nodes_opens_the_breaker_once_per_node() -> None:
     assert not judge_fleet(world.snapshot()).breaker.open
     world.incident("n4", "RowRemapFailed")
     world.run(5)
-    assert world.is_marked("n4")
+    assert world.is_quarantined("n4")
 
 
 def racks(count: int, **policy: object) -> World:

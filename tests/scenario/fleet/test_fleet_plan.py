@@ -226,7 +226,7 @@ def what_happens(world: World) -> dict[str, str]:
 
 def _did(world: World, name: str, writes: list[d.Write], before: str, sessions: int) -> str:
     mine = [write for write in writes if getattr(write, "node", "") == name]
-    marked = any(isinstance(write, d.MarkNode) for write in mine)
+    quarantined = any(isinstance(write, d.TaintAndCordon) for write in mine)
     evicts = any(isinstance(write, d.EvictPod) and not write.dry_run for write in mine)
     if not world.sessions(name):
         return "nothing"
@@ -245,8 +245,8 @@ def _did(world: World, name: str, writes: list[d.Write], before: str, sessions: 
     if drains and (evicts or (phase == Phase.DRAINING and not halted)):
         return "drain"
     if phase in {Phase.MARKED, Phase.DRAINING} and drains:
-        return "cordon and taint, wait, then drain" if marked else "wait, then drain"
-    if marked:
+        return "cordon and taint, wait, then drain" if quarantined else "wait, then drain"
+    if quarantined:
         return "cordon and taint"
     return f"stay {phase}" if phase == before else f"go on to {phase}"
 
@@ -317,8 +317,10 @@ def test_plan_says_what_is_done_in_shadow_and_what_enforce_would_do(
     plan = planned(world)
     fork = world.fork()
     what_happens(world)
-    harm = (d.MarkNode, d.EvictPod, d.DeletePod)
-    since = [write for at, write, _, _ in world.sent if at > fork.now and isinstance(write, harm)]
+    disruption = (d.TaintAndCordon, d.EvictPod, d.DeletePod)
+    since = [
+        write for at, write, _, _ in world.sent if at > fork.now and isinstance(write, disruption)
+    ]
     assert [write for write in since if not getattr(write, "dry_run", False)] == []
     fork.policy = _policy("Enforce", **BUDGETS[budget])
     assert compared(plan, what_happens(fork)) == {}
@@ -353,8 +355,8 @@ def test_plan_foresees_that_faults_at_one_moment_open_the_breaker(
     opens = "CorrelatedCause" if faults >= 3 else ""
     found = {name: (one["would"], one["blockedBy"]) for name, one in plan.items()}
     assert found == dict.fromkeys(names[:faults], ("wait" if opens else "drain", opens))
-    marked = {name for name in names if world.is_marked(name)}
-    assert marked == set(names[:faults] if not opens else ())
+    quarantined = {name for name in names if world.is_quarantined(name)}
+    assert quarantined == set(names[:faults] if not opens else ())
 
 
 def test_plan_foresees_a_release_in_the_middle_of_a_repair() -> None:

@@ -47,7 +47,7 @@ class TestBudget:
         world.cordon("n1")
         world.incident("n1")
         world.run(5)
-        assert world.is_marked("n1")
+        assert world.is_quarantined("n1")
 
     def test_young_nodes_that_were_never_ready_are_not_counted(self) -> None:
         world = fleet(20, budget=share(10))
@@ -137,7 +137,7 @@ class TestBreaker:
             world.close_all(name)
         world.run(1200, step=10)
         assert phases(world, waiting[2:]) == ["Cancelled"] * len(waiting[2:])
-        assert all(world.is_marked(name) for name in waiting[:2])
+        assert all(world.is_quarantined(name) for name in waiting[:2])
 
     def test_a_restart_forgets_nothing(self) -> None:
         world = fleet(40, budget={**ROOMY, "maxNew": {"count": 2, "window": "10m"}})

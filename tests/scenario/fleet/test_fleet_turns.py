@@ -21,11 +21,11 @@ class TestRefusals:
         world.incident("special")
         world.run(10)
         assert world.condition("special", "Blocked") == reason
-        assert not world.is_marked("special")
+        assert not world.is_quarantined("special")
         world.now += 1
         world.open_by_person("special")
         world.run(10)
-        assert world.is_marked("special")
+        assert world.is_quarantined("special")
 
     @pytest.mark.parametrize(
         ("others", "labels", "clause"),
@@ -53,13 +53,13 @@ class TestRefusals:
         assert world.condition("special", "Blocked") == "OnlyNodeOfPool"
         assert clause in world.message("special")
         assert "kubectl gpuward quarantine special --reason" in world.message("special")
-        assert not world.is_marked("special")
+        assert not world.is_quarantined("special")
 
     def test_two_nodes_without_any_label_are_company(self) -> None:
         world = fleet(2)
         world.incident("n0")
         world.run(10)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
 
     def test_a_node_the_policy_does_not_select_is_not_touched(self) -> None:
         world = fleet(5, nodeSelector="pool=gpu")
@@ -77,7 +77,7 @@ class TestOwnNode:
         for name in ("n0", "n1"):
             world.incident(name)
         world.run(10)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
         assert world.condition("n0", "Blocked") == "OwnNodeLast"
         world.run(40)
         assert world.phase("n1") == "Quarantined"

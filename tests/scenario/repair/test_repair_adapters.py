@@ -16,7 +16,7 @@ from rules.session.observation import observe
 from rules.session.repair.endings import of_nobody
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
-from tests.support.scenario.session_world import deaths
+from tests.support.scenario.session_world import kill_points
 
 GIVES_UP = [row for row in ROWS if row[0] == "Remediation" or row[0].endswith("Job")]
 FOREIGN = [
@@ -61,7 +61,7 @@ def test_a_provider_that_heals_brings_the_node_back(name: str, step: str) -> Non
     assert first.status.phase == ends
     assert len(world.asked_through()) == 1
     assert world.rejected == []
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert world.requests() == [], "nothing is left of the request"
 
 
@@ -133,7 +133,7 @@ def test_a_refused_request_is_tried_again_and_fails_in_time(
 def test_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
     plain = broken(name, step)
     end = plain.now + 700
-    died = deaths(plain, lambda: live(plain, 600))
+    died = kill_points(plain, lambda: live(plain, 600))
     want = [(a.step, a.state) for a in plain.sessions(NODE)[0].status.repair]
     first = next(
         index

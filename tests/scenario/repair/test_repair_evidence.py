@@ -160,14 +160,14 @@ def test_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
     world.keeps_evidence = False
     world.fail_until(NODE, "Quarantined")
     session = world.session(NODE)
-    (marked_at,) = (parse_time(e.at) for e in session.status.timeline if e.step == "Marked")
-    assert marked_at is not None
-    at, looks = marked_at, []
+    (tainted_at,) = (parse_time(e.at) for e in session.status.timeline if e.step == "Marked")
+    assert tainted_at is not None
+    at, looks = tainted_at, []
     while (wait_s := look_again_s(session, at)) is not None:
         at += wait_s
-        looks.append(at - marked_at)
+        looks.append(at - tainted_at)
     assert looks == [5.0, 10.0, 20.0, 40.0]
     world.keeps_evidence = True
     world.run(60)
     assert recorded(world.session(NODE).status)
-    assert look_again_s(world.session(NODE), marked_at) is None
+    assert look_again_s(world.session(NODE), tainted_at) is None

@@ -11,7 +11,7 @@ from rules.repair.objects import Sight
 from rules.session.status import condition
 from tests.support.scenario.provider_world import ProviderWorld
 from tests.support.scenario.repair_world import NODE, RepairWorld
-from tests.support.scenario.session_world import deaths
+from tests.support.scenario.session_world import kill_points
 
 STEPS = {
     step: {"adapter": "NodeConditions", "timeout": "5m"} for step in ("RestartNode", "ReplaceNode")
@@ -69,7 +69,7 @@ def points() -> tuple[RepairWorld, ...]:
     on record.
     """
     world = ladder()
-    died = deaths(world, lambda: world.run(LADDER_S, step=30))
+    died = kill_points(world, lambda: world.run(LADDER_S, step=30))
     assert [step for step, _ in world.steps_of()] == ["RestartNode", "ReplaceNode"]
     recorded = [
         isinstance(write, d.WriteSessionStatus) and bool(write.status.repair) for write, _ in died
@@ -88,7 +88,7 @@ def test_whoever_forbids_is_heeded_before_the_next_step_at_every_point(
         FORBIDS[word](world)
         world.run(LADDER_S, step=60)
         assert len(world.asked()) == asked, point
-        assert world.is_marked(NODE), point
+        assert world.is_quarantined(NODE), point
 
 
 @pytest.mark.parametrize("word", ENDS)
@@ -102,7 +102,7 @@ def test_whoever_ends_it_leaves_nothing_asked_for_at_every_point(word: str) -> N
         world.run(120, step=30)
         assert len(world.asked()) == asked, point
         assert not any(world.asks(NODE, kind) for kind in KINDS), point
-        assert not world.is_marked(NODE), point
+        assert not world.is_quarantined(NODE), point
         world.restart()
         world.run(LADDER_S, step=60)
         assert len(world.asked()) == asked, point

@@ -13,7 +13,7 @@ from rules.api.repair_writes import WriteRepairObject
 from tests.support.repair.job_world import EXPORTER, PLUGIN, JobWorld
 from tests.support.scenario.provider_world import end_job
 from tests.support.scenario.repair_world import NODE, repair_policy
-from tests.support.scenario.session_world import deaths
+from tests.support.scenario.session_world import kill_points
 
 RESET = ("ResetGPUJob", "ResetGPU")
 RESTART = ("RestartNodeJob", "RestartNode")
@@ -190,7 +190,7 @@ WORDS = [
 def moved_off() -> JobWorld:
     """Others have been moved off, nobody was asked yet, and another leader takes over."""
     plain = broken(*RESET)
-    died = deaths(plain, lambda: plain.until(lambda: plain.held("jobs")))
+    died = kill_points(plain, lambda: plain.until(lambda: plain.held("jobs")))
     world = next(
         died[index + 1][1]
         for index, (write, _) in enumerate(died)
@@ -276,7 +276,7 @@ def test_a_leader_killed_at_any_write_resets_once_and_lets_everybody_back(
 ) -> None:
     plain = broken(*RESET, does)
     end = plain.now + 600
-    died = deaths(plain, lambda: plain.run(500, step=10))
+    died = kill_points(plain, lambda: plain.run(500, step=10))
     want = plain.steps_of()
     first = next(
         index

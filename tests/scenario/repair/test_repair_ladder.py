@@ -71,7 +71,7 @@ def test_a_restart_heals_and_the_node_comes_back() -> None:
     ]  # fmt: skip
     assert len(world.asked()) == 1
     assert not world.asks(NODE, RESTART)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_the_entry_is_written_before_anybody_is_asked() -> None:
@@ -96,7 +96,7 @@ def test_s39_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> No
     assert world.phase(NODE) == "Quarantined"
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
     assert "no repair step is left" in world.message(NODE)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     timeline = world.session(NODE).status.timeline
     drained, *later = (entry.at for entry in timeline if entry.step == "Quarantined")
     assert later, "each step that failed led back to Quarantined"
@@ -138,7 +138,7 @@ def test_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked_for() -> N
     world.close_all(NODE)
     world.run(1200, step=5)
     assert world.phase(NODE) == "Repairing"
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     world.run(3600, step=5)
     assert world.steps_of() == [("RestartNode", "Failed")]
     assert not world.asks(NODE, RESTART)
@@ -221,7 +221,7 @@ def test_repair_switched_off_ends_with_the_step_under_way() -> None:
     assert world.condition(NODE, "NeedsHuman") == ""
 
 
-def let_go(world: RepairWorld, step: str, **words: str) -> None:
+def approved(world: RepairWorld, step: str, **words: str) -> None:
     session = world.quarantines[world.session(NODE).name]
     session["spec"]["repair"] = {"step": step, "by": "ada", **words}
     world.touch(session)
@@ -236,7 +236,7 @@ def test_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
     assert world.condition(NODE, "NeedsHuman") == "Approval"
     assert "kubectl gpuward repair n0" in world.message(NODE)
     assert world.asked() == []
-    let_go(world, "RestartNode")
+    approved(world, "RestartNode")
     world.run(30)
     assert world.condition(NODE, "RepairProposed") == ""
     world.run(300, step=10)
@@ -253,7 +253,7 @@ def test_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
     world = RepairWorld(does="reboots", mode="Ask")
     world.incident(NODE)
     world.run(600, step=5)
-    let_go(world, "RestartNode", reason="vendor\n on site\x07 {node} ResetGPU " + "w" * 990)
+    approved(world, "RestartNode", reason="vendor\n on site\x07 {node} ResetGPU " + "w" * 990)
     world.run(30)
     (entry,) = [e for e in world.session(NODE).status.timeline if e.step == "LetGo"]
     assert (entry.by, entry.subject) == ("ada", "RestartNode")
@@ -272,7 +272,7 @@ def test_who_waits_for_a_person_takes_no_place() -> None:
     for name in world.nodes:
         world.incident(name)
     world.run(300, step=5)
-    let_go(world, "RestartNode")
+    approved(world, "RestartNode")
     world.run(1800, step=10)
     assert world.phase(NODE) == "Released"
     assert {world.phase(f"n{n}") for n in (1, 2, 3)} == {"Quarantined"}
@@ -284,7 +284,7 @@ def test_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> No
     world.open_by_person(NODE)
     world.run(60)
     assert world.condition(NODE, "RepairProposed") == ""
-    let_go(world, "ReplaceNode")
+    approved(world, "ReplaceNode")
     world.run(60)
     assert world.steps_of() == [("ReplaceNode", "Asked")]
 

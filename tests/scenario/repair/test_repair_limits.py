@@ -8,7 +8,7 @@ from rules.api import writes as d
 from rules.api.repair_writes import SetRepairCondition
 from rules.session.history import outlived
 from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy
-from tests.support.scenario.session_world import deaths
+from tests.support.scenario.session_world import kill_points
 
 RESTART_ONLY = {"RestartNode": STEPS["RestartNode"]}
 LONG_S = 2000
@@ -230,7 +230,7 @@ def test_a_leader_killed_before_any_write_changes_nothing(
     plain = RepairWorld(does=does, steps=RESTART_ONLY)
     plain.incident(NODE)
     end = plain.now + LONG_S
-    died = deaths(plain, lambda: plain.run(LONG_S, step=20))
+    died = kill_points(plain, lambda: plain.run(LONG_S, step=20))
     want = (ends, plain.steps_of(), 1)
     assert plain.steps_of() == [("RestartNode", "Proven")]
     recorded = [

@@ -49,7 +49,7 @@ def test_a_condition_of_others_keeps_no_session_from_opening(message: str) -> No
     del world.quarantines[world.session(NODE).name]
     world.close_all(NODE)
     world.run(60)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert sent(world) == []
 
 
@@ -77,9 +77,9 @@ def test_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() ->
     del world.quarantines[world.session(NODE).name]
     world.close_all(NODE)
     world.run(300, step=10)
-    assert world.is_marked(NODE), "it may be rebooted still"
+    assert world.is_quarantined(NODE), "it may be rebooted still"
     world.run(500, step=10)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     (said,) = [e for e in world.events.values() if "may still stand" in e["message"]]
     assert "by hand" in said["message"]
 
@@ -109,7 +109,7 @@ def test_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
         world.quarantines[world.session(NODE).name]["spec"]["release"] = {"by": "eve"}
         world.touch(world.quarantines[world.session(NODE).name])
         run(world, 300)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         run(world, 600)
         assert world.sessions(NODE)[0].status.phase == "Released"
     else:

@@ -20,7 +20,7 @@ def touched(world: RepairWorld, **spec: object) -> None:
     world.touch(session)
 
 
-def let_go(world: RepairWorld, at: str) -> None:
+def approved(world: RepairWorld, at: str) -> None:
     touched(world, repair={"step": "RestartNode", "by": "olga", **({"at": at} if at else {})})
 
 
@@ -47,12 +47,12 @@ def another_fault(world: RepairWorld) -> None:
 
 def test_a_word_for_a_fault_that_is_over_does_not_count_for_the_next() -> None:
     world = held_by_people()
-    let_go(world, format_time(world.now))
+    approved(world, format_time(world.now))
     world.run(5)
     another_fault(world)
     assert world.steps_of() == []
     assert world.condition(NODE, "RepairProposed") == "RestartNode"
-    let_go(world, format_time(world.now))
+    approved(world, format_time(world.now))
     world.run(60)
     assert world.steps_of() == [("RestartNode", "Asked")]
 
@@ -60,7 +60,7 @@ def test_a_word_for_a_fault_that_is_over_does_not_count_for_the_next() -> None:
 @pytest.mark.parametrize("at", ["", "tomorrow", "2099-12-31T23:59:59Z", "2" * 4000])
 def test_a_word_of_which_nobody_knows_when_it_was_said_holds_as_ever(at: str) -> None:
     world = held_by_people()
-    let_go(world, at)
+    approved(world, at)
     world.run(5)
     another_fault(world)
     assert world.steps_of() == [("RestartNode", "Asked")]
@@ -68,7 +68,7 @@ def test_a_word_of_which_nobody_knows_when_it_was_said_holds_as_ever(at: str) ->
 
 def test_a_word_holds_while_a_fault_it_was_said_for_does() -> None:
     world = held_by_people()
-    let_go(world, format_time(world.now))
+    approved(world, format_time(world.now))
     world.run(5)
     world.incident(NODE, gpu=f"GPU-{NODE}-3")
     world.run(10)
@@ -80,7 +80,7 @@ def test_a_word_holds_while_a_fault_it_was_said_for_does() -> None:
 def test_the_timeline_dates_the_word_by_when_it_was_said() -> None:
     world = held_by_people()
     said = world.now
-    let_go(world, format_time(said))
+    approved(world, format_time(said))
     world.run(900, step=10)
     touched(world, hold=False)
     world.run(60)
@@ -92,7 +92,7 @@ def test_the_timeline_dates_the_word_by_when_it_was_said() -> None:
 @pytest.mark.parametrize("at", ["2099-12-31T23:59:59Z", "1971-01-01T00:00:00Z", "x"])
 def test_the_timeline_never_leaves_the_session(at: str) -> None:
     world = held_by_people()
-    let_go(world, at)
+    approved(world, at)
     touched(world, hold=False)
     world.run(60)
     session = world.session(NODE)
@@ -248,9 +248,9 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
     session["spec"]["causes"].append(by_person)
     world.touch(session)
-    let_go = {"step": "RestartNode", "by": "ada"}
+    approved = {"step": "RestartNode", "by": "ada"}
     if asked == "before":
-        session["spec"]["repair"] = let_go
+        session["spec"]["repair"] = approved
         world.touch(session)
         world.run(1)
     for _ in range(3):
@@ -263,7 +263,7 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
         world.close_all(NODE)
         world.run(30, step=5)
         if asked == "after" and "repair" not in session["spec"]:
-            session["spec"]["repair"] = let_go
+            session["spec"]["repair"] = approved
             world.touch(session)
     world.run(600, step=5)
     assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]

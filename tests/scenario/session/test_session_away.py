@@ -79,7 +79,7 @@ def test_a_change_of_leader_costs_no_healthy_time() -> None:
     assert world.now - began <= 605
 
 
-def rebooted_unseen(phase: str) -> World:
+def rebooted_unobserved(phase: str) -> World:
     """A new boot, and the agent has said nothing since."""
     world = at(phase)
     boot = world.healths[NODE]["status"]["bootID"]
@@ -94,7 +94,7 @@ def rebooted_unseen(phase: str) -> World:
 def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
     phase: str,
 ) -> None:
-    world = rebooted_unseen(phase)
+    world = rebooted_unobserved(phase)
     booted = utc_of(world.session(NODE).status.phase_since)
     assert world.message(NODE) == (
         f"The node rebooted at {booted}, and whether its causes closed is not known before a "
@@ -111,7 +111,7 @@ def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
 
 
 def test_walk_a_fault_of_a_boot_that_nobody_judged_goes_back_to_the_drain() -> None:
-    world = rebooted_unseen("Quarantined")
+    world = rebooted_unobserved("Quarantined")
     world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
     world.run(5)
     assert world.phase(NODE) in {"Draining", "Quarantined"}

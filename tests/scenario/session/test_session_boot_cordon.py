@@ -47,7 +47,7 @@ class TestTheDriverManager:
         before = world.now
         world.run(60)
         assert world.phase(NODE) == "Cancelled"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         assert not world.unschedulable(NODE)
         assert evictions_after(world, before) == 0
 
@@ -101,7 +101,7 @@ def test_a_healthy_new_boot_is_released_uncordoned() -> None:
     world = at("Quarantined")
     boot_and_uncordon(world)
     world.heal_until_released(NODE, limit=900, step=5)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert not world.unschedulable(NODE)
 
 
@@ -139,7 +139,7 @@ class TestNobodyMayActMeanwhile:
 
     def test_after_a_refusal_it_is_put_back(self) -> None:
         world = at("Quarantined")
-        world.refusing = {d.MarkNode: (403, "no")}
+        world.refusing = {d.TaintAndCordon: (403, "no")}
         boot_and_uncordon(world)
         world.run(2 * BOOT_WORK_S, step=20)
         assert world.phase(NODE) not in {"Cancelled", "Released"}
@@ -187,18 +187,18 @@ class TestTheControllerWasAway:
 class TestASessionOpenedAfterTheBoot:
     """It has seen no boot begin; the kubelet says since when it is back."""
 
-    def marked_after_boot(self, before_fault: float = 35.0) -> World:
+    def tainted_after_boot(self, before_fault: float = 35.0) -> World:
         world = fleet(5)
         world.nodes[NODE]["metadata"]["creationTimestamp"] = format_time(world.now - 86_400)
         world.reboot(NODE)
         world.run(before_fault, step=5)
         world.incident(NODE)
         world.run(10)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         return world
 
     def test_the_driver_managers_uncordon_is_put_back(self) -> None:
-        world = self.marked_after_boot()
+        world = self.tainted_after_boot()
         world.cordon(NODE, on=False)
         world.run(3)
         assert world.unschedulable(NODE)
@@ -206,7 +206,7 @@ class TestASessionOpenedAfterTheBoot:
         assert len(restored(world)) == 1
 
     def test_the_second_wins(self) -> None:
-        world = self.marked_after_boot()
+        world = self.tainted_after_boot()
         world.cordon(NODE, on=False)
         world.run(3)
         world.restart()
@@ -216,20 +216,20 @@ class TestASessionOpenedAfterTheBoot:
         assert not world.unschedulable(NODE)
 
     def test_the_one_of_a_boot_is_for_all_its_sessions(self) -> None:
-        world = self.marked_after_boot()
+        world = self.tainted_after_boot()
         for _ in range(2):
             world.cordon(NODE, on=False)
             world.run(3)
         assert world.phase(NODE) == "Cancelled"
         world.incident(NODE, "RowRemapFailure")
         world.run(10)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         world.cordon(NODE, on=False)
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
 
     def test_long_after_the_boot_it_is_a_persons_word(self) -> None:
-        world = self.marked_after_boot(before_fault=BOOT_WORK_S + 60)
+        world = self.tainted_after_boot(before_fault=BOOT_WORK_S + 60)
         world.cordon(NODE, on=False)
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
@@ -260,7 +260,7 @@ class TestASessionOpenedAfterTheBoot:
                 condition["lastTransitionTime"] = format_time(ready)
         world.incident(NODE)
         world.run(10)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         world.cordon(NODE, on=False)
         world.run(3)
         assert world.phase(NODE) == "Cancelled"

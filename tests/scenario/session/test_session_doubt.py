@@ -28,7 +28,7 @@ def test_a_fatal_fault_goes_the_whole_way() -> None:
     assert world.phase("n3") == "Quarantined"
     world.close("n3", incident)
     world.run_until("n3", "Released", limit=700)
-    assert not world.is_marked("n3")
+    assert not world.is_quarantined("n3")
     assert not world.unschedulable("n3")
     assert world.phases("n3") == ["Marked", "Draining", "Quarantined", "Validating", "Released"]
 
@@ -56,7 +56,7 @@ def test_a_node_that_no_kubelet_reported_is_drained_and_released_too() -> None:
     world.run_until("n3", "Quarantined", limit=30)
     world.close("n3", incident)
     world.run_until("n3", "Released", limit=700)
-    assert not world.is_marked("n3")
+    assert not world.is_quarantined("n3")
 
 
 DOUBT = "what is known of gpuwardpauses is too old to act on: Listing gpuwardpauses failed: 500"
@@ -171,11 +171,11 @@ def test_a_session_in_an_unknown_phase_is_said_and_nothing_is_done_to_its_node()
     (session,) = world.quarantines.values()
     session["status"]["phase"] = "Banana"
     world.touch(session)
-    harm = len(world.writes(d.MarkNode, d.EvictPod, d.UnmarkNode))
+    disruption = len(world.writes(d.TaintAndCordon, d.EvictPod, d.RemoveTaint))
     world.run(120)
     assert world.condition(NODE, "Blocked") == "SessionUnreadable"
     assert "'Banana'" in world.message(NODE)
-    assert len(world.writes(d.MarkNode, d.EvictPod, d.UnmarkNode)) == harm
+    assert len(world.writes(d.TaintAndCordon, d.EvictPod, d.RemoveTaint)) == disruption
     world.fail_until("n1", "Quarantined", limit=120)
 
 

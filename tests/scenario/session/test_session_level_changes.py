@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from rules.api import writes as d
 from rules.session.causes import MAX_CAUSES, causes_in_effect, worst
 from tests.support.scenario.fleets import NODE, at, evictions_after, fleet, ours
@@ -40,7 +40,7 @@ class TestThePolicyOnlyReports:
         world.run(30)
         assert world.phase(NODE) == "Cancelled"
         assert f"the policy only reports {FAULT}" in world.message(NODE)
-        assert not world.writes(d.MarkNode)
+        assert not world.writes(d.TaintAndCordon)
 
     @pytest.mark.parametrize("phase", ["Marked", "Draining", "Quarantined"])
     def test_a_marked_node_goes_back_without_another_eviction(self, phase: str) -> None:
@@ -53,7 +53,7 @@ class TestThePolicyOnlyReports:
         assert "the policy only reports" in world.message(NODE).lower()
         world.run_until(NODE, "Released", limit=700, step=10)
         assert evictions_after(world, before) == 0
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         world.run(3600, step=60)
         assert len(world.sessions(NODE)) == 1
 
@@ -118,7 +118,7 @@ class TestOnlyACordon:
         self.lower(world, how)
         world.run(120)
         assert world.phase(NODE) == "Marked"
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         assert evictions_after(world, before) == 0
         assert not world.condition(NODE, "NeedsHuman")
 
@@ -218,7 +218,7 @@ def test_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
 ) -> None:
     """Marks go at a pace: the process asks once more right before one is sent."""
     world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 30, "atMost": 50}}))
-    world.rates = {PaceLane.MARK: 0.1}
+    world.rates = {CallQueue.MARK: 0.1}
     world.add_nodes(10)
     world.now += 7200
     for name in ("n0", "n1"):

@@ -27,7 +27,7 @@ class TestNodeGone:
         sent = len(world.sent)
         world.run(30)
         assert world.phase(NODE) == "NodeGone"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         assert not [
             w
             for _, w, _, _ in world.sent[sent:]
@@ -114,7 +114,7 @@ class TestUnreachable:
         assert world.condition(NODE, "Blocked") == "NodeUnreachable"
 
 
-class TestStaleVerdict:
+class TestStaleHealth:
     @pytest.mark.parametrize("phase", MARKED)
     def test_nothing_is_released_while_the_agent_is_silent(self, phase: str) -> None:
         world = at(phase)
@@ -220,10 +220,10 @@ class TestUndoneByAnOwner:
         world.run(60)
         world.close_all(NODE)
         world.run(1200, step=20)
-        assert world.is_marked(NODE), "the mark stays while the owner works"
+        assert world.is_quarantined(NODE), "the mark stays while the owner works"
         self.stop(world)
         world.run_until(NODE, "Released", limit=900)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
 
 LEASES_READ_S = 6

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from rules.api import writes as d
-from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
+from rules.api.quarantine_taint import AUTOSCALER_ANNOTATIONS
 from rules.api.timestamps import parse_time
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
@@ -24,7 +24,7 @@ class TestUndoneByAPerson:
         world.cordon(NODE, on=False)
         world.run(2)
         assert world.phase(NODE) == "Cancelled"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         before = world.now
         world.run(60)
         assert evictions_after(world, before) == 0
@@ -43,7 +43,7 @@ class TestUndoneByAPerson:
         world.cordon(NODE, on=False)
         world.run(2)
         assert world.phase(NODE) == "Cancelled"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
     @pytest.mark.parametrize(
         "text", [None, "{garbage", '{"session":"another-00000000","mark":"CordonAndTaint"}']
@@ -54,7 +54,7 @@ class TestUndoneByAPerson:
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
         assert "changed the node's session annotation" in world.message(NODE)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         left = [
             a for a in AUTOSCALER_ANNOTATIONS if a in world.nodes[NODE]["metadata"]["annotations"]
         ]
@@ -95,7 +95,7 @@ class TestUndoneByAPerson:
         world.incident(NODE, "RowRemapFailure")
         world.run(3)
         assert len(world.sessions(NODE)) == 2
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
 
 
 def decided(world: World, after: float) -> d.Decision:
@@ -174,7 +174,7 @@ class TestHold:
 class TestPause:
     def test_it_acts_within_a_second_in_the_middle_of_a_drain(self) -> None:
         world = World()
-        world.rates = {PaceLane.EVICT: 4}
+        world.rates = {CallQueue.EVICT: 4}
         world.add_nodes(5)
         for index in range(20):
             world.add_pod(f"p{index}", NODE)
@@ -190,7 +190,7 @@ class TestPause:
         assert world.condition(NODE, "Paused") == "Paused"
         assert "ada" in world.message(NODE)
         assert "incident 42" in world.message(NODE)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         world.pauses.clear()
         world.run_until(NODE, "Quarantined", limit=120)
 
@@ -225,7 +225,7 @@ class TestPause:
         world.run(60)
         assert world.phase(NODE) == "Pending"
         assert world.condition(NODE, "Paused") == "Paused"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
     def test_it_ends_by_itself_at_until(self) -> None:
         world = fleet(5)
@@ -235,7 +235,7 @@ class TestPause:
         world.run(90)
         assert world.phase(NODE) == "Pending"
         world.run(30)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
 
     @pytest.mark.parametrize(
         ("scope", "covered"),
@@ -258,7 +258,7 @@ class TestPause:
         world.pause(**scope)
         world.incident(NODE)
         world.run(5)
-        assert world.is_marked(NODE) != covered
+        assert world.is_quarantined(NODE) != covered
 
     def test_releases_go_on(self) -> None:
         world = at("Validating")
@@ -286,12 +286,12 @@ class TestOptOut:
         world.run(1500, step=20)
         assert evictions_after(world, before) == 0
         assert world.condition(NODE, "Paused") == "OptOut"
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         name = world.session(NODE).name
         world.quarantines[name]["spec"]["release"] = {"by": "ada"}
         world.run(2)
         assert world.phase(NODE) == "Released"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
 
 @pytest.mark.parametrize("phase", OPEN)
@@ -304,7 +304,7 @@ class TestReleaseNow:
         assert world.phase(NODE) == "Released"
         assert "ada" in world.message(NODE)
         assert "we need it" in world.message(NODE)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         world.run(3000, step=30)
         assert len(world.sessions(NODE)) == 1, "its incidents reopen nothing"
         if phase not in {"Validating", "Pending"}:
@@ -326,9 +326,9 @@ def test_deleting_the_object_cancels(phase: str) -> None:
     name = world.session(NODE).name
     del world.quarantines[name]
     world.run(3)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     world.run(1800, step=30)
-    assert not world.is_marked(NODE), "its incident stays quiet"
+    assert not world.is_quarantined(NODE), "its incident stays quiet"
     assert world.phase(NODE) == ("" if phase == "Validating" else "Cancelled")
 
 
@@ -344,7 +344,7 @@ def test_a_second_session_joins_the_first() -> None:
     assert [cause["source"] for cause in causes] == ["Detector", "Human"]
     world.close_all(NODE)
     world.run(1200, step=20)
-    assert world.is_marked(NODE), "a person's cause ends by a person"
+    assert world.is_quarantined(NODE), "a person's cause ends by a person"
 
 
 def test_a_person_needs_only_a_node_and_a_cause() -> None:

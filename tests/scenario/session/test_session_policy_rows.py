@@ -43,7 +43,7 @@ class TestShadow:
         assert world.phase(NODE) == "Released"
         kinds = {type(write) for _, write, _, _ in world.sent}
         assert kinds <= {d.CreateSession, d.WriteSessionStatus, d.EvictPod, d.EmitEvent}
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
     def test_s06_every_pod_is_asked_once_and_what_would_leave_is_named(self) -> None:
         world = fleet(10, mode="Shadow")
@@ -87,7 +87,7 @@ class TestShadow:
         before = world.now
         world.run(60)
         assert evictions_after(world, before) == 0
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         assert world.condition(NODE, "Paused") == "PolicyIsShadow"
 
     def test_a_drain_under_a_policy_that_cannot_be_read_says_so_and_goes_on_with_one(self) -> None:
@@ -97,7 +97,7 @@ class TestShadow:
         before = world.now
         world.run(60)
         assert evictions_after(world, before) == 0
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         assert world.condition(NODE, "Paused") == "PolicyUnread"
         assert "switched" not in world.message(NODE)
         world.add_pdb("keep", minAvailable=0)
@@ -147,7 +147,7 @@ class TestShadow:
         for name in ("n0", "n1", "n2"):
             waits = (world.phase(name), world.condition(name, "Blocked"))
             assert waits == ("Pending", "PolicyUnread")
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         world.policy = policy_of(budget=ROOMY)
         world.run_until(NODE, "Quarantined", limit=120, step=5)
         assert len(world.sessions(NODE)) == 1
@@ -161,7 +161,7 @@ class TestShadow:
         world.run(30)
         modes = [(one.status.mode, one.status.phase) for one in world.sessions(NODE)]
         assert modes == [("Enforce", "Cancelled"), ("Shadow", "Marked")]
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
     def test_a_session_of_shadow_says_that_nobody_chose_it_any_more(self) -> None:
         world = fleet(10, mode="Shadow")
@@ -178,13 +178,13 @@ class TestShadow:
         world.close_all(NODE)
         sent = len(world.sent)
         world.run_until(NODE, "Released", limit=700, step=5)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         on_nodes = [
             w
             for _, w, _, _ in world.sent[sent:]
-            if isinstance(w, d.MarkNode | d.UnmarkNode | d.RelabelNode | d.EvictPod)
+            if isinstance(w, d.TaintAndCordon | d.RemoveTaint | d.RelabelNode | d.EvictPod)
         ]
-        assert [type(write) for write in on_nodes] == [d.UnmarkNode]
+        assert [type(write) for write in on_nodes] == [d.RemoveTaint]
 
 
 class TestReplace:
@@ -245,8 +245,8 @@ def test_s36_a_flapping_cause_is_one_session_and_is_counted() -> None:
         world.close_all(NODE)
         world.run(20, step=5)
     assert len(world.sessions(NODE)) == 1
-    assert len(world.writes(d.MarkNode)) == 1
-    assert not world.writes(d.UnmarkNode)
+    assert len(world.writes(d.TaintAndCordon)) == 1
+    assert not world.writes(d.RemoveTaint)
     assert "came back" in world.message(NODE)
     assert len(world.session(NODE).spec.causes) <= 64
     assert len(world.session(NODE).status.timeline) <= 100
@@ -277,7 +277,7 @@ def test_a_cause_that_goes_while_pending_cancels() -> None:
     world.close_all(NODE)
     world.run(2)
     assert world.phase(NODE) == "Cancelled"
-    assert not world.writes(d.MarkNode)
+    assert not world.writes(d.TaintAndCordon)
 
 
 def test_a_cause_that_closes_in_the_drain_stops_the_evictions_first() -> None:
@@ -319,11 +319,11 @@ def test_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
     world.healths[NODE]["status"]["incidents"][0].update(severity="Fatal", level="Drain")
     world.run(60)
 
-    def graver() -> list[str]:
+    def more_severe() -> list[str]:
         timeline = world.session(NODE).status.timeline
         return [entry.message for entry in timeline if entry.step == "Graver"]
 
-    assert graver() == ["Xid79GPUFallenOffBus is Fatal now, it was Degraded"]
+    assert more_severe() == ["Xid79GPUFallenOffBus is Fatal now, it was Degraded"]
     assert world.session(NODE).status.evidence["incidents"][0]["severity"] == "Fatal"
     written = len(world.writes(d.WriteSessionStatus))
     world.healths[NODE]["status"]["incidents"][0].update(severity="Degraded")
@@ -331,7 +331,7 @@ def test_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
     assert len(world.writes(d.WriteSessionStatus)) == written, "milder again changes nothing"
     world.healths[NODE]["status"]["incidents"][0].update(severity="Fatal")
     world.run(60)
-    assert len(graver()) == 1
+    assert len(more_severe()) == 1
 
 
 def test_daemonsets_that_could_not_come_back_are_named() -> None:

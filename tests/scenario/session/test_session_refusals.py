@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rules.api import writes as d
-from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE, TAINT_QUARANTINE
+from rules.api.quarantine_taint import AUTOSCALER_ANNOTATIONS
 from rules.session import status as st
 from tests.support.scenario.fleets import fleet, share
 from tests.support.scenario.session_world import World
@@ -51,8 +51,8 @@ def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
     world.taint(NODE, "ToBeDeletedByClusterAutoscaler")
     world.run(5)
     world.cordon(NODE, on=False)
-    world.refusing[d.MarkNode] = answer
-    marks = len(sent(world, d.MarkNode))
+    world.refusing[d.TaintAndCordon] = answer
+    marks = len(sent(world, d.TaintAndCordon))
     world.untaint(NODE, "ToBeDeletedByClusterAutoscaler")
     world.run(1200)
     assert world.phase(NODE) == "Quarantined", "a missing part is nobody's word meanwhile"
@@ -60,8 +60,8 @@ def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
     assert said["Blocked"][0] == said["NeedsHuman"][0] == reason
     assert who in said["Blocked"][1]
     assert remedy in world.message(NODE)
-    assert 5 <= len(sent(world, d.MarkNode)) - marks <= 15, "tried again, with back-off"
-    del world.refusing[d.MarkNode]
+    assert 5 <= len(sent(world, d.TaintAndCordon)) - marks <= 15, "tried again, with back-off"
+    del world.refusing[d.TaintAndCordon]
     world.run(150)
     assert world.unschedulable(NODE)
     assert conditions(world) == {}
@@ -105,19 +105,19 @@ def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> Non
 @pytest.mark.parametrize("answer", [(403, RBAC), (422, "spec: Invalid"), (429, BUSY)])
 def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[int, str]) -> None:
     world = quarantined()
-    world.refusing[d.UnmarkNode] = answer
+    world.refusing[d.RemoveTaint] = answer
     world.heal_until_released(NODE)
     world.run(1200)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     assert "take its mark off the node" in conditions(world)["Blocked"][1]
     assert "take its mark off the node" in world.message(NODE)
     assert ("NeedsHuman" in conditions(world)) == (answer[0] != 429)
-    assert len(sent(world, d.UnmarkNode)) <= 60, "with back-off"
+    assert len(sent(world, d.RemoveTaint)) <= 60, "with back-off"
     told = [e for e in world.events.values() if "mark" in e["message"] and "stays" in e["message"]]
     assert len(told) == (answer[0] != 429)
-    del world.refusing[d.UnmarkNode]
+    del world.refusing[d.RemoveTaint]
     world.run(150)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert conditions(world) == {}
     assert world.message(NODE) == "Released: healthy for 10m."
 
@@ -125,10 +125,10 @@ def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[
 def test_a_mark_of_a_deleted_session_that_cannot_come_off_is_an_event() -> None:
     world = quarantined()
     world.close_all(NODE)
-    world.refusing[d.UnmarkNode] = (403, WEBHOOK)
+    world.refusing[d.RemoveTaint] = (403, WEBHOOK)
     world.quarantines.clear()
     world.run(300)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     told = [e["message"] for e in world.events.values() if "stays" in e["message"]]
     assert len(told) == 1
     assert "keep.example" in told[0]
@@ -136,14 +136,14 @@ def test_a_mark_of_a_deleted_session_that_cannot_come_off_is_an_event() -> None:
 
 def test_a_busy_api_server_delays_a_mark_and_is_said() -> None:
     world = fleet(4)
-    world.refusing[d.MarkNode] = (429, BUSY)
+    world.refusing[d.TaintAndCordon] = (429, BUSY)
     world.incident(NODE)
     world.run(60)
     assert conditions(world)["Blocked"][0] == "ApiBusy"
     assert "NeedsHuman" not in conditions(world)
     assert "too busy" in world.message(NODE)
-    assert len(sent(world, d.MarkNode)) <= 8
-    del world.refusing[d.MarkNode]
+    assert len(sent(world, d.TaintAndCordon)) <= 8
+    del world.refusing[d.TaintAndCordon]
     world.run_until(NODE, "Quarantined", limit=60)
     assert conditions(world) == {}
 
@@ -163,7 +163,7 @@ def test_a_refusal_that_lasts_is_written_once() -> None:
 
 def test_a_refused_mark_takes_no_place_from_another_node() -> None:
     world = fleet(6, budget=share(100, at_most=1))
-    world.refusing[d.MarkNode] = (403, WEBHOOK)
+    world.refusing[d.TaintAndCordon] = (403, WEBHOOK)
     world.refusing_on = {NODE}
     world.incident(NODE)
     world.run(30)
@@ -173,16 +173,16 @@ def test_a_refused_mark_takes_no_place_from_another_node() -> None:
     assert world.phase(NODE) == "Pending"
     world.refusing.clear()
     world.run(300)
-    assert not world.is_marked(NODE), "the place is taken by now"
+    assert not world.is_quarantined(NODE), "the place is taken by now"
     assert world.condition(NODE, "Blocked") == "Budget"
     world.close_all("n1")
     world.run_until(NODE, "Quarantined", limit=900)
-    assert not world.is_marked("n1")
+    assert not world.is_quarantined("n1")
 
 
 def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
     world = fleet(6, budget=share(100, at_most=1))
-    world.refusing[d.MarkNode] = (403, WEBHOOK)
+    world.refusing[d.TaintAndCordon] = (403, WEBHOOK)
     world.incident(NODE)
     world.run(60)
     since = st.since(world.session(NODE).status, "NeedsHuman")
@@ -196,7 +196,7 @@ def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
 def unreleased() -> World:
     """A node whose session has ended and whose mark nobody lets us take off."""
     world = quarantined()
-    world.refusing[d.UnmarkNode] = (403, WEBHOOK)
+    world.refusing[d.RemoveTaint] = (403, WEBHOOK)
     world.heal_until_released(NODE)
     world.run(60)
     assert "NeedsHuman" in conditions(world)
@@ -214,7 +214,7 @@ def test_a_node_that_a_person_put_back_is_guarded_again() -> None:
     assert len(world.sessions(NODE)) == 2
     assert world.phase(NODE) == "Pending"
     assert "keep.example" in conditions(world)["Blocked"][1]
-    del world.refusing[d.UnmarkNode]
+    del world.refusing[d.RemoveTaint]
     world.run_until(NODE, "Quarantined", limit=300)
 
 

@@ -10,7 +10,7 @@ from tests.support.scenario.fleets import MARKED, NODE, OPEN, at
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
-def harm_after(world: World, since: float) -> list[d.Write]:
+def disruption_after(world: World, since: float) -> list[d.Write]:
     return [write for t, write, _, _ in world.sent if t > since and write.harmful]
 
 
@@ -21,7 +21,7 @@ def test_a_reboot_while_waiting_waits_on_with_the_new_boot() -> None:
     session = world.session(NODE)
     assert session.status.phase == "Pending"
     assert session.status.boot_id == world.node(NODE).boot_id
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_a_reboot_that_healed_ends_the_wait() -> None:
@@ -30,7 +30,7 @@ def test_a_reboot_that_healed_ends_the_wait() -> None:
     world.close_all(NODE)
     world.run(3)
     assert world.phase(NODE) == "Cancelled"
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 @pytest.mark.parametrize("phase", OPEN)
@@ -41,7 +41,7 @@ def test_a_silent_kubelet_is_said_and_nothing_is_evicted_or_released(phase: str)
     world.run(1500, step=20)
     assert world.condition(NODE, "NodeUnreachable") == "KubeletSilent"
     assert world.phase(NODE) == phase
-    assert not [w for w in harm_after(world, before) if not isinstance(w, d.MarkNode)]
+    assert not [w for w in disruption_after(world, before) if not isinstance(w, d.TaintAndCordon)]
 
 
 @pytest.mark.parametrize("phase", ["Marked", "Validating"])
@@ -83,7 +83,7 @@ def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, w
     before = world.now
     world.run(1800, step=30)
     assert world.phase(NODE) == phase
-    assert not harm_after(world, before)
+    assert not disruption_after(world, before)
     (paused,) = [c for c in world.session(NODE).status.conditions if c.type == "Paused"]
     assert paused.status == "True"
     assert "took a part of the mark off" in paused.message
@@ -138,7 +138,7 @@ def test_hold_never_stops_the_way_to_quarantine(phase: str) -> None:
 @pytest.mark.parametrize("phase", OPEN)
 def test_a_pause_does_no_new_harm_and_keeps_the_mark(phase: str) -> None:
     world = at(phase, release={"healthyFor": "2h"})
-    marked = world.is_marked(NODE)
+    quarantined = world.is_quarantined(NODE)
     world.pause()
     world.policy = policy_of(budget=ROOMY, release={"healthyFor": "2h"})
     world.pdbs.clear()
@@ -148,8 +148,8 @@ def test_a_pause_does_no_new_harm_and_keeps_the_mark(phase: str) -> None:
     assert "ada" in next(
         c.message for c in world.session(NODE).status.conditions if c.type == "Paused"
     )
-    assert world.is_marked(NODE) == marked
-    assert harm_after(world, before) == []
+    assert world.is_quarantined(NODE) == quarantined
+    assert disruption_after(world, before) == []
 
 
 def test_an_opt_out_while_waiting_means_no_mark() -> None:
@@ -160,7 +160,7 @@ def test_an_opt_out_while_waiting_means_no_mark() -> None:
     world.run(60)
     assert world.phase(NODE) == "Pending"
     assert world.condition(NODE, "Paused") == "OptOut"
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 @pytest.mark.parametrize("phase", MARKED)
@@ -186,9 +186,9 @@ def test_a_cause_that_flaps_stays_one_session(phase: str) -> None:
         world.run(20, step=5)
         world.incident(NODE, level="Cordon" if phase == "Marked" else "Drain")
         world.run(20, step=5)
-    marks = len(world.writes(d.MarkNode))
+    marks = len(world.writes(d.TaintAndCordon))
     assert marks == (0 if phase == "Pending" else 1), "no oscillation"
-    assert not world.writes(d.UnmarkNode)
+    assert not world.writes(d.RemoveTaint)
     if phase != "Pending":
         assert world.session(NODE).name == first
         assert len(world.sessions(NODE)) == 1
@@ -199,7 +199,7 @@ def test_deleting_a_waiting_session_marks_nothing() -> None:
     world = at("Pending")
     del world.quarantines[world.session(NODE).name]
     world.run(600, step=10)
-    assert not world.writes(d.MarkNode)
+    assert not world.writes(d.TaintAndCordon)
     assert world.phase(NODE) in {"Pending", "Cancelled"}
 
 
@@ -210,5 +210,5 @@ def test_a_flip_to_shadow_does_no_new_harm_at_any_phase(phase: str) -> None:
     world.pdbs.clear()
     before = world.now
     world.run(300, step=5)
-    assert harm_after(world, before) == []
-    assert world.is_marked(NODE) == (phase != "Pending")
+    assert disruption_after(world, before) == []
+    assert world.is_quarantined(NODE) == (phase != "Pending")

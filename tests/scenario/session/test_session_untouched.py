@@ -16,7 +16,7 @@ from tests.support.scenario.repair_world import DAY, RecordWorld
 from tests.support.scenario.session_world import CrashError, World
 
 
-def marked_unrecorded(world: World) -> None:
+def tainted_unrecorded(world: World) -> None:
     """The leader dies after the mark and before its record."""
     world.incident(NODE)
 
@@ -28,7 +28,7 @@ def marked_unrecorded(world: World) -> None:
     with pytest.raises(CrashError):
         world.run(10)
     world.before_each = None
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     assert world.phase(NODE) in {"", "Pending"}
 
 
@@ -60,19 +60,19 @@ def steps(world: World) -> list[str]:
 def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World], None]) -> None:
     world = fleet(5)
     for number in range(7):
-        marked_unrecorded(world)
+        tainted_unrecorded(world)
         world.restart()
         world.sleep(3)
         at = world.now
         how(world)
         world.run(40, step=5)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         ended = world.session(NODE).status
         assert ended.phase in {"Released", "Cancelled"}
         assert "before anything was done" not in ended.message
         assert steps(world).count("Marked") == 1
-        marked_at = next(entry.at for entry in ended.timeline if entry.step == "Marked")
-        assert marked_at < ended.phase_since
+        tainted_at = next(entry.at for entry in ended.timeline if entry.step == "Marked")
+        assert tainted_at < ended.phase_since
         assert len(world.sessions(NODE)) == number + 1, "the seventh opens as the first did"
         assert world.now - at < 60
 
@@ -80,7 +80,7 @@ def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World
 def test_a_mark_that_lands_after_the_end_is_put_on_record() -> None:
     """The dead leader's mark was on its way when the next one ended the session."""
     world = fleet(5)
-    marked_unrecorded(world)
+    tainted_unrecorded(world)
     node = world.nodes[NODE]
     spec, meta = (
         dict(node["spec"]),
@@ -97,7 +97,7 @@ def test_a_mark_that_lands_after_the_end_is_put_on_record() -> None:
     before.nodes[NODE]["metadata"].update(meta)
     before.touch(before.nodes[NODE])
     before.run(5)
-    assert not before.is_marked(NODE)
+    assert not before.is_quarantined(NODE)
     assert steps(before) == ["Pending", "Released", "Marked"]
 
 
@@ -210,7 +210,7 @@ def test_an_arrival_holds_up_no_release() -> None:
     world.run(60)
     world.heal_until_released(NODE)
     world.run(2)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert world.condition(NODE, "Blocked") == ""
 
 
@@ -264,7 +264,7 @@ def test_a_repeat_offender_is_never_a_cause() -> None:
     world.keep_records()
     assert repeats(world)
     assert len(world.sessions(NODE)) == ended
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_a_persons_word_ends_it() -> None:

@@ -86,7 +86,7 @@ class AgentProcess:
         return await asyncio.to_thread(self._process.wait, END_WITHIN_S)
 
 
-class AgentAfresh(AgentProcess):
+class AgentRestarted(AgentProcess):
     """It and its children have interpreters of their own, as a container starts them."""
 
     popen: type[subprocess.Popen[bytes]] = subprocess.Popen

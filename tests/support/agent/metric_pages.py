@@ -13,7 +13,7 @@ from hack.sim.driver import NODES, install
 from rules.judge.health_status import assess
 from rules.judge.observation import SourceName
 from rules.judge.state import NodeState
-from tests.support.agent.nvml_sense import Judged, Sense, polled
+from tests.support.agent.nvml_collector import Collector, Judged, polled
 
 SETS = ("basic", "full")
 
@@ -53,5 +53,5 @@ def simulated(
     edit(path)
     with install(path):
         judged = Judged(path)
-        polled(Sense(path), judged)
+        polled(Collector(path), judged)
     return judged.judgement.state

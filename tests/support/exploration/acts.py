@@ -18,7 +18,7 @@ from tests.support.exploration.acts_controllers import (
     NOW,
     OWNER_GONE_S,
     Act,
-    is_marked,
+    is_quarantined,
     near_owner,
     person_said,
     with_item,
@@ -50,7 +50,7 @@ def person_uncordons(state: State, index: int) -> Iterator[Act]:
         doubtful = near_owner(bundle) or not ghost.uncordoned_since_boot
         changed = state.with_node(index, cordoned=False, managers=())
         changed = changed.with_ghost(index, cordoned_by="", uncordoned_since_boot=True)
-        if is_marked(bundle):
+        if is_quarantined(bundle):
             changed = person_said(changed, index, doubtful=doubtful)
         yield "a person uncordons {}", index, changed
 
@@ -90,7 +90,7 @@ def person_on_session(state: State, index: int) -> Iterator[Act]:
         others = tuple(s for s in bundle.sessions if s.name != session.name)
         changed = state
         if bundle.node is not None:
-            changed = person_said(state, index, doubtful=not is_marked(bundle))
+            changed = person_said(state, index, doubtful=not is_quarantined(bundle))
         changed = changed.with_bundle(index, sessions=others)
         if bundle.lagging is None and state.leads:
             deleted = (*bundle.memory.deleted, session)

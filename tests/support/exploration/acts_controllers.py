@@ -44,7 +44,7 @@ def with_item(items: tuple[Any, ...], item: tuple[str, Any]) -> tuple[Any, ...]:
     return tuple(sorted((*without(items, item[0]), item)))
 
 
-def is_marked(bundle: Bundle) -> bool:
+def is_quarantined(bundle: Bundle) -> bool:
     node = bundle.node
     return node is not None and (our_taint(node) or ANNOTATION_SESSION in dict(node.annotations))
 

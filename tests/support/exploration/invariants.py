@@ -6,9 +6,9 @@ which the controller has nothing left to do at this moment.
 """
 
 from rules.api import writes as d
-from rules.api.mark import AUTOSCALER_ANNOTATIONS
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.quarantine import Phase
+from rules.api.quarantine_taint import AUTOSCALER_ANNOTATIONS
 from rules.drain.memory import DrainMemory
 from rules.fleet.budget import limit_of
 from rules.session.history import EVIDENCE_JOINED
@@ -52,7 +52,7 @@ def owner_at_work(node: NodeState) -> bool:
     return kured or any(key in owners for key, _ in node.taints)
 
 
-def verdict_fresh(bundle: Bundle) -> bool:
+def health_fresh(bundle: Bundle) -> bool:
     alive = bundle.health.alive and bundle.node is not None
     return alive and bundle.node is not None and bundle.health.boot == bundle.node.boot
 
@@ -96,7 +96,7 @@ class Watcher:
     def wrote(self, before: State, after: State, index: int, write: d.Write) -> None:
         """Called after a write landed."""
         old, new = before.bundles[index].node, after.bundles[index].node
-        if isinstance(write, d.MarkNode):
+        if isinstance(write, d.TaintAndCordon):
             self._within_budget(before, index, write)
             self._word_stands(before, index, write)
         if old is not None and new is not None and old != new:
@@ -105,7 +105,7 @@ class Watcher:
             self._ended(before, index, write)
             self._gang_in_order(before, index, write)
 
-    def _within_budget(self, state: State, index: int, write: d.MarkNode) -> None:
+    def _within_budget(self, state: State, index: int, write: d.TaintAndCordon) -> None:
         present = [i for i, b in enumerate(state.bundles) if b.node is not None]
         gone = set()
         for i in present:
@@ -123,7 +123,7 @@ class Watcher:
         if len(gone) + 1 > limit:
             raise Violation("never-over-budget", f"{len(gone)} are away, {limit} may be")
 
-    def _word_stands(self, state: State, index: int, write: d.MarkNode) -> None:
+    def _word_stands(self, state: State, index: int, write: d.TaintAndCordon) -> None:
         bundle = state.bundles[index]
         ghost = bundle.ghost
         if ghost.word is None or bundle.lagging is not None:
@@ -150,7 +150,7 @@ class Watcher:
         if EVIDENCE_JOINED in write.status.evidence:
             return
         active = {f"inc-{NODES[index]}-{number}" for number in needing(bundle)}
-        if not verdict_fresh(bundle) and not bundle.ghost.excused:
+        if not health_fresh(bundle) and not bundle.ghost.excused:
             raise Violation("no-silent-return", f"{phase} without a fresh verdict")
         if active & {cause.incident for cause in view.spec.causes}:
             raise Violation(
@@ -213,7 +213,7 @@ def when_quiet(state: State) -> None:
             )
         ghost = bundle.ghost
         lost = ghost.taken and in_service(bundle.node) and bool(needing(bundle))
-        if not lost or not verdict_fresh(bundle):
+        if not lost or not health_fresh(bundle):
             continue
         if not any(says(session, index) for session in opened):
             raise Violation("no-silent-return", f"{NODES[index]} is in service and nobody said so")
@@ -233,6 +233,6 @@ def at_rest(state: State) -> str:
                 return f"the session of {NODES[index]} stays {phase} and says no obstacle"
         if bundle.node is None or opened:
             continue
-        if needing(bundle) and verdict_fresh(bundle):
+        if needing(bundle) and health_fresh(bundle):
             return f"nothing is opened for the fault of {NODES[index]}"
     return ""

@@ -55,7 +55,7 @@ class Machine(Sight):
         bundle = state.bundles[index]
         plain = bundle._replace(ghost=Ghost())
         opened = [s for s in self.cached_sessions(state, index) if is_open(s)]
-        permits = self._verdict(state).permits if opened else {}
+        permits = self._assessment(state).permits if opened else {}
         key = (
             index,
             plain,
@@ -73,7 +73,7 @@ class Machine(Sight):
         for write, after in known[0]:
             before = state
             ghost = state.bundles[index].ghost
-            if isinstance(write, d.MarkNode) and after.health.active:
+            if isinstance(write, d.TaintAndCordon) and after.health.active:
                 ghost = ghost._replace(taken=True)
             state = state.with_bundle(index, **after._replace(ghost=ghost)._asdict())
             self.watcher.wrote(before, state, index, write)
@@ -91,7 +91,7 @@ class Machine(Sight):
         opened: list[QuarantineView | None] = [
             s for s in self.cached_sessions(state, index) if is_open(s)
         ]
-        permits = self._verdict(state).permits if opened else {}
+        permits = self._assessment(state).permits if opened else {}
         by_node = sessions_by_node(snapshot.quarantines)
         for session in opened or [None]:
             plan, state = self._pass(state, index, session)
@@ -302,7 +302,7 @@ class Machine(Sight):
                 return self._create(state, index, write)
             case d.PatchSessionSpec() | d.WriteSessionStatus():
                 return self._change_session(state, index, write)
-            case d.MarkNode() | d.UnmarkNode() | d.RelabelNode():
+            case d.TaintAndCordon() | d.RemoveTaint() | d.RelabelNode():
                 return self._change_node(state, index, write, snapshot)
         raise AssertionError(f"unexpected {write}")
 
@@ -344,16 +344,16 @@ class Machine(Sight):
         self,
         state: State,
         index: int,
-        write: d.MarkNode | d.UnmarkNode | d.RelabelNode,
+        write: d.TaintAndCordon | d.RemoveTaint | d.RelabelNode,
         snapshot: FleetSnapshot,
     ) -> State | None:
         bundle = state.bundles[index]
         fresh = self.fresh_node(state, index)
         if bundle.node is None or fresh is None:
             return None
-        if isinstance(write, d.MarkNode) and self.setting.recheck(write, fresh, snapshot):
+        if isinstance(write, d.TaintAndCordon) and self.setting.recheck(write, fresh, snapshot):
             return None
-        if isinstance(write, d.UnmarkNode) and write.orphan:
+        if isinstance(write, d.RemoveTaint) and write.orphan:
             name = pack(write.session, index)
             named = (session for session in bundle.sessions if session.name == name)
             if any(is_open(session_view(session, index, "0")) for session in named):

@@ -152,10 +152,10 @@ class Exploration:
             for label, index, reached in acts(state, self.actors):
                 yield Step(label, index), reached._replace(left=state.left - 1)
             if "leader" in self.actors and state.leads:
-                yield from self._deaths(state)
+                yield from self._kill_points(state)
         yield from self._own_steps(state)
 
-    def _deaths(self, state: State) -> Iterator[tuple[Step, State]]:
+    def _kill_points(self, state: State) -> Iterator[tuple[Step, State]]:
         """The process ends between two writes of one look."""
         for index in (0, 1):
             before = None

@@ -9,7 +9,7 @@ import msgspec
 from rules.api import writes as d
 from rules.api.nodes import FreshNode, NodeView, PauseView, QuarantineView
 from rules.drain.gangs import Gang
-from rules.fleet.turns import FleetVerdict, judge_fleet
+from rules.fleet.turns import FleetAssessment, judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide
 from rules.session.observation import FleetSnapshot
@@ -44,7 +44,7 @@ class Setting:
     """Session, plan and policy are asked once more before a chosen eviction is sent."""
     decide: Callable[..., d.Decision] = decide
     recheck: Callable[..., str] = recheck
-    judge: Callable[[FleetSnapshot], FleetVerdict] = judge_fleet
+    judge: Callable[[FleetSnapshot], FleetAssessment] = judge_fleet
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Sight:
     """The views of one setting."""
 
     setting: Setting
-    _judged: dict[Any, FleetVerdict] = field(init=False, default_factory=dict)
+    _judged: dict[Any, FleetAssessment] = field(init=False, default_factory=dict)
 
     def policy(self, state: State) -> Policy:
         return self.setting.skipping if state.skips else self.setting.policy
@@ -111,7 +111,7 @@ class Sight:
         known = state.bundles[index].memory.gangs_read or not self.setting.gang
         return self.gangs(state, index) if known else None
 
-    def _verdict(self, state: State) -> FleetVerdict:
+    def _assessment(self, state: State) -> FleetAssessment:
         seen = tuple((b.node, b.health, b.sessions, b.lagging) for b in state.bundles)
         gangs = tuple(self.gangs_known(state, i) for i in (0, 1))
         key = (seen, state.paused, state.skips, gangs, state.took_over)

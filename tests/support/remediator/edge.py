@@ -12,7 +12,7 @@ from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import read_manifests
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock, Pace, SkewEstimate
+from remediator.kube.clock import Clock, RateLimiter, SkewEstimate
 from remediator.metrics import Metrics
 from tests.support.cluster.made import made
 
@@ -80,7 +80,7 @@ async def edge(folder: Path):
         clock, metrics = SteppedClock(), Metrics()
         access = Access(str(server.write_kubeconfig(folder / "kubeconfig")))
         await access.load()
-        api = Api(access, clock, Pace({}, clock), metrics.observe_call)
+        api = Api(access, clock, RateLimiter({}, clock), metrics.observe_call)
         await api.open()
         try:
             yield Edge(server, api, clock, metrics)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from remediator.controller.node_cycle import CycleSenses, NodeCycle
+from remediator.controller.node_cycle import CycleReads, NodeCycle
 from remediator.controller.node_reads import NodeReads
 from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.elector import Elector
@@ -33,14 +33,14 @@ def some_edge(clock: Any, **parts: Any) -> Edge:
 class Leader(Elector):
     """A replica that leads as a test says."""
 
-    def __init__(self, *, write=True, harm=True):
-        self.write, self.harm = write, harm
+    def __init__(self, *, write=True, disruption=True):
+        self.write, self.disruption = write, disruption
 
     def may_write(self):
         return self.write
 
-    def may_harm(self):
-        return self.harm
+    def may_disrupt(self):
+        return self.disruption
 
 
 class EdgeWorld:
@@ -123,7 +123,7 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
         edge,
         reads=NodeReads(edge, PublisherPods(cluster.api, cluster.clock, setting.caches)),
         objects=RepairObjects(cluster.api, ApiGroups(cluster.api, cluster.clock), cluster.clock),
-        senses=CycleSenses(
+        collectors=CycleReads(
             permit=lambda name: Permit(start=True, drain=True, unjudged=None),
             judged=lambda session: True,
             fleet_changed=lambda: None,

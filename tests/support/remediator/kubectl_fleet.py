@@ -19,8 +19,8 @@ from tests.support.remediator.kubectl_objects import (
     ago,
     condition,
     kept,
-    marked,
     node,
+    quarantined,
     session,
     sick,
     verdict,
@@ -44,7 +44,7 @@ def load_fleet(hosted: HostedServer) -> None:
     load(hosted, r.PODS, _agent_pod(), _pod(BLOCKED))
     load(hosted, r.POD_DISRUPTION_BUDGETS, _budget())
     pods, _ = hosted.run(hosted.server.client.list(r.PODS, "gpuward"))
-    load(hosted, HEALTHS, *_verdicts(pods[0]["metadata"]["uid"]))
+    load(hosted, HEALTHS, *_assessments(pods[0]["metadata"]["uid"]))
     load(hosted, QUARANTINES, *_sessions())
     load(hosted, r.LEASES, lease(NOW))
     load(hosted, RECORDS, *records())
@@ -78,22 +78,22 @@ def _nodes() -> list[Object]:
     return [
         node(HEALTHY),
         node(UNKNOWN, "unknown"),
-        marked(BLOCKED, f"{BLOCKED}-0badcafe"),
+        quarantined(BLOCKED, f"{BLOCKED}-0badcafe"),
         node("gpu-budget", "unhealthy"),
         node("gpu-storm", "unhealthy"),
-        marked("gpu-held", "gpu-held-0badcafe", "healthy",
+        quarantined("gpu-held", "gpu-held-0badcafe", "healthy",
                annotations={"gpuward.io/hold": "vendor comes on Monday (ann)"}),
         node("gpu-paused", "unhealthy"),
         node("gpu-opted-out", "unhealthy", labels={"gpuward.io/opt-out": "true"}),
         node("gpu-shadow", "unhealthy"),
-        marked("gpu-replace", "gpu-replace-0badcafe", "healthy"),
+        quarantined("gpu-replace", "gpu-replace-0badcafe", "healthy"),
         node("gpu-cancelled", "unhealthy"),
         node("gpu-cordoned", spec={"unschedulable": True}),
         node("gpu-no-agent", "unknown"),
     ]  # fmt: skip
 
 
-def _verdicts(agent_uid: str) -> list[Object]:
+def _assessments(agent_uid: str) -> list[Object]:
     unknown = verdict(
         UNKNOWN,
         publisher={"pod": "gpuward/agent-0", "podUID": agent_uid},

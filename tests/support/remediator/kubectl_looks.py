@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.node_state import NodeLook
 from remediator.kubectl.why import why_lines
 from rules.api.nodes import FreshNode, HealthView, QuarantineView
 from rules.api.quarantine import Mode

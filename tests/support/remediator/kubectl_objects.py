@@ -56,7 +56,7 @@ def policy_map(text: str) -> Object:
     }
 
 
-def marked(name: str, session: str, health: str = "unhealthy", **changes: Any) -> Object:
+def quarantined(name: str, session: str, health: str = "unhealthy", **changes: Any) -> Object:
     """A node with our mark and somebody's taint."""
     note = f'{{"session":"{session}","at":"{ago(14)}","mark":"CordonAndTaint"}}'
     return node(

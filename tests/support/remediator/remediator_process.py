@@ -48,12 +48,12 @@ class RemediatorProcess:
         *,
         name: str = "one",
         policy: str = QUICK,
-        afresh: bool = False,
+        again: bool = False,
     ) -> None:
         """`afresh`: with an interpreter of its own, as a container starts it."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
-        self._afresh = afresh
+        self._again = again
         self.log = folder / f"remediator-{name}.log"
         self.policy = folder / f"policy-{name}.yaml"
         self.policy.write_text(policy)
@@ -74,7 +74,7 @@ class RemediatorProcess:
             if not key.startswith(("GPUWARD_", "POD_", "KUBE"))
         }
         with self.log.open("ab") as log:
-            start = subprocess.Popen[bytes] if self._afresh else WarmProcess
+            start = subprocess.Popen[bytes] if self._again else WarmProcess
             self._process = start(
                 [sys.executable, "-m", "remediator.cli", "run", *self.flags],
                 cwd=REPOSITORY,
@@ -222,11 +222,11 @@ async def phase(cluster: Any, node: str, wanted: str) -> Object:
     return found
 
 
-async def unmarked(cluster: Any, node: str) -> None:
+async def not_quarantined(cluster: Any, node: str) -> None:
     """Wait until the node carries no mark."""
 
     async def clean() -> bool:
-        return marks_of(await cluster.node(node)) == UNMARKED
+        return taints_of(await cluster.node(node)) == UNTAINTED
 
     await cluster.until(clean, f"the mark gone from {node}")
 
@@ -242,7 +242,7 @@ def steps(session: Object) -> list[str]:
     return [entry["step"] for entry in session["status"]["timeline"]]
 
 
-def marks_of(node: Object) -> dict[str, Any]:
+def taints_of(node: Object) -> dict[str, Any]:
     """What of gpuward is on a node."""
     metadata, spec = node["metadata"], node["spec"]
     return {
@@ -253,4 +253,4 @@ def marks_of(node: Object) -> dict[str, Any]:
     }
 
 
-UNMARKED = {"unschedulable": False, "taints": [], "label": None, "session": False}
+UNTAINTED = {"unschedulable": False, "taints": [], "label": None, "session": False}

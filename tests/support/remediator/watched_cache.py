@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import Pace
+from remediator.kube.clock import RateLimiter
 from remediator.kube.watch import Reflector
 from remediator.kube.watch_events import Resource
 from rules.api.nodes import NodeView
@@ -69,7 +69,7 @@ async def watching(
         clock = clock()
         access = Access(write_kubeconfig(tmp_path / "kubeconfig", address))
         await access.load()
-        api = Api(access, clock, Pace({}, clock))
+        api = Api(access, clock, RateLimiter({}, clock))
         await api.open()
         recorder = Recorder()
         cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)

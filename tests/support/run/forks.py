@@ -19,8 +19,7 @@ from typing import Any, Final, NoReturn, cast
 
 import pytest
 from _pytest import runner
-
-from tests.support.run.lanes import Lanes
+from tests.support.run.queues import Queues
 
 CLEANING_UP: Final = 10.0
 """Seconds that a fork has to end in when the run is stopped."""
@@ -44,7 +43,7 @@ class Fork:
             _live(session, number, theirs)
         theirs.close()
 
-    def give(self, lanes: Lanes, others: Iterable[Fork]) -> None:
+    def give(self, lanes: Queues, others: Iterable[Fork]) -> None:
         """The next file, or the word that nothing is left."""
         self.file, tests = lanes.next_file([other.file for other in others if other is not self])
         self.left = [item for _, item in tests]
@@ -79,7 +78,7 @@ def share(session: pytest.Session, processes: int) -> None:
         pytest.Session.Failed, pytest.Session.Interrupted: As many failed as are wanted (`-x`).
     """
     cast("Any", session.config)._tmp_path_factory.getbasetemp()  # one for all of them
-    lanes = Lanes(session.items, processes)
+    lanes = Queues(session.items, processes)
     forks = [Fork(session, number) for number in range(processes)]
     try:
         for fork in forks:
@@ -98,7 +97,7 @@ def share(session: pytest.Session, processes: int) -> None:
                 fork.stop()
 
 
-def _hear(session: pytest.Session, fork: Fork, lanes: Lanes, forks: list[Fork]) -> None:
+def _hear(session: pytest.Session, fork: Fork, lanes: Queues, forks: list[Fork]) -> None:
     """Take in what a fork has to tell; one that is over takes its place in `forks` with it."""
     hook = session.config.hook
     try:
@@ -124,7 +123,7 @@ def _hear(session: pytest.Session, fork: Fork, lanes: Lanes, forks: list[Fork]) 
         hook.pytest_runtest_logreport(report=report)
 
 
-def _over(session: pytest.Session, fork: Fork, lanes: Lanes) -> None:
+def _over(session: pytest.Session, fork: Fork, lanes: Queues) -> None:
     """A fork has ended. The test in which it broke down, if it did, is not run again: it would
     break the next one."""
     wrong = fork.end()

@@ -31,7 +31,7 @@ def phases(world: World, names: list[str]) -> list[str]:
 
 
 def ours(world: World) -> list[str]:
-    return sorted(name for name in world.nodes if world.is_marked(name))
+    return sorted(name for name in world.nodes if world.is_quarantined(name))
 
 
 def gang_pod(world: World, node: str, job: str = "llm", **annotations: str) -> None:

@@ -276,7 +276,7 @@ class World:
     def say_repaired(self, after_s: float = 0.0) -> None:
         self.annotate("repaired", f"{format_time(self.now + after_s)} new board")
 
-    def let_go(self) -> None:
+    def approved(self) -> None:
         """People ask for the GPUs, and the agent lets go of them."""
         self.annotate("release-gpu", "swapping a card")
         self.source(SourceName.NVML, SourceState.RELEASED)

@@ -61,7 +61,7 @@ class Says:
     incidents: frozenset[tuple[str, str, str, str, tuple[str, ...]]]
 
     @property
-    def harm(self) -> Level:
+    def disruption(self) -> Level:
         """The most that is done to the node for it."""
         return max((Level(incident[2]) for incident in self.incidents), default=Level.REPORT)
 
@@ -146,7 +146,9 @@ class Difference:
         """Whether `docs/decisions.md` allows it: what was under way is forgotten or begins anew,
         and nothing graver comes of it than what was said already.
         """
-        return self.under_way and self.found.harm <= max(self.expected.harm, self.then.harm)
+        return self.under_way and self.found.disruption <= max(
+            self.expected.disruption, self.then.disruption
+        )
 
 
 def difference(

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from rules.api.mark import marked
 from rules.api.metadata import LabelSelector
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.pods import PodView
+from rules.api.quarantine_taint import quarantined
 from rules.api.selectors import selects
 from rules.api.timestamps import format_time
 from rules.session.observation import sessions_by_node
@@ -344,8 +344,8 @@ class Cluster:
                 return condition.reason
         return ""
 
-    def is_marked(self, node: str) -> bool:
-        return marked(self.node(node))
+    def is_quarantined(self, node: str) -> bool:
+        return quarantined(self.node(node))
 
     def unschedulable(self, node: str) -> bool:
         return bool(self.nodes[node]["spec"].get("unschedulable"))

@@ -326,7 +326,7 @@ class World(Watches):
 W = TypeVar("W", bound=World)
 
 
-def deaths(world: W, live: Callable[[], object]) -> list[tuple[Write, W]]:
+def kill_points(world: W, live: Callable[[], object]) -> list[tuple[Write, W]]:
     """Each write of that life, with the cluster as a leader leaves it that dies before it.
 
     Events are left out: nothing rests on them, so that whoever dies before one leaves what one

@@ -6,17 +6,17 @@ import subprocess
 import pytest
 
 from hack.sim.driver import NODES, install
-from tests.support.agent.nvml_sense import Sense
+from tests.support.agent.nvml_collector import Collector
 from tests.support.run.warm_start import WarmProcess
 
 
 @pytest.fixture
-def sense(tmp_path, request):
+def collector(tmp_path, request):
     node = getattr(request, "param", "h100-8-nvswitch")
     path = tmp_path / "node.yaml"
     path.write_bytes((NODES / f"{node}.yaml").read_bytes())
     with install(path):
-        yield Sense(path)
+        yield Collector(path)
 
 
 @pytest.fixture

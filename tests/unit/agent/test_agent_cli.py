@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 def parsed(*arguments: str, environ: dict[str, str] | None = None) -> AgentSettings:
     parser = argparse.ArgumentParser()
-    add_options(parser, environ or {}, senses_only=False)
+    add_options(parser, environ or {}, collectors_only=False)
     return settings_of(parser.parse_args(arguments), environ or {})
 
 

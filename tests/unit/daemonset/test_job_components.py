@@ -178,10 +178,10 @@ def test_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
     ],
 )
 def test_a_pause_needs_mark_and_component_and_its_end_does_not(
-    before: str, after: str, folders: tuple[str, ...], *, marked: bool, allowed: bool
+    before: str, after: str, folders: tuple[str, ...], *, quarantined: bool, allowed: bool
 ) -> None:
     label = f"{names.PREFIX_GPU_DEPLOY}dcgm"
-    old = node(metadata__annotations={names.ANNOTATION_SESSION: "{}"} if marked else {})
+    old = node(metadata__annotations={names.ANNOTATION_SESSION: "{}"} if quarantined else {})
     old["metadata"]["labels"] = {**old["metadata"]["labels"], label: before}
     new = copy.deepcopy(old)
     new["metadata"]["labels"][label] = after

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.api import names
-from rules.api.mark import AUTOSCALER_ANNOTATIONS
+from rules.api.quarantine_taint import AUTOSCALER_ANNOTATIONS
 from rules.session import exclusions
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
@@ -25,7 +25,7 @@ MARK_NOTES = {
 LABELS = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "draining"}
 
 
-def marked(**changes: Any) -> dict[str, Any]:
+def quarantined(**changes: Any) -> dict[str, Any]:
     """A node in quarantine."""
     mark = {
         "metadata__annotations": MARK_NOTES,
@@ -48,33 +48,34 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
 @pytest.mark.parametrize(
     ("new", "why"),
     [
-        pytest.param(marked(spec__unschedulable=None), "uncordon", id="uncordon"),
-        pytest.param(marked(spec__unschedulable=False), "uncordon", id="uncordon-in-words"),
-        pytest.param(marked(spec__taints=[FOREIGN_TAINT]), "taint", id="taint-off"),
+        pytest.param(quarantined(spec__unschedulable=None), "uncordon", id="uncordon"),
+        pytest.param(quarantined(spec__unschedulable=False), "uncordon", id="uncordon-in-words"),
+        pytest.param(quarantined(spec__taints=[FOREIGN_TAINT]), "taint", id="taint-off"),
         pytest.param(
-            marked(spec__taints=[FOREIGN_TAINT, {**OUR_TAINT, "effect": "PreferNoSchedule"}]),
+            quarantined(spec__taints=[FOREIGN_TAINT, {**OUR_TAINT, "effect": "PreferNoSchedule"}]),
             "taint", id="taint-softened",
         ),
-        pytest.param(marked(metadata__annotations=None), "annotations", id="annotations-off"),
+        pytest.param(quarantined(metadata__annotations=None), "annotations", id="annotations-off"),
         pytest.param(
-            marked(metadata__annotations={**MARK_NOTES, names.ANNOTATION_SESSION: "{}"}),
+            quarantined(metadata__annotations={**MARK_NOTES, names.ANNOTATION_SESSION: "{}"}),
             "annotations", id="session-changed",
         ),
         pytest.param(
-            marked(metadata__annotations={
+            quarantined(metadata__annotations={
                 k: v for k, v in MARK_NOTES.items() if k not in AUTOSCALER_ANNOTATIONS}),
             "annotations", id="autoscalers-let-in",
         ),
-        pytest.param(marked(metadata__labels=None), "opt itself out", id="labels-off"),
+        pytest.param(quarantined(metadata__labels=None), "opt itself out", id="labels-off"),
         *(
-            pytest.param(marked(metadata__annotations={**MARK_NOTES, name: "x"}), "annotations",
-                         id=name)
+            pytest.param(
+                quarantined(metadata__annotations={**MARK_NOTES, name: "x"}), "annotations", id=name
+            )
             for name in (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED,
                          names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU,
                          names.ANNOTATION_MOVED, exclusions._KURED)
         ),
         *(
-            pytest.param(marked(metadata__labels={**LABELS, name: value}), "opt itself out",
+            pytest.param(quarantined(metadata__labels={**LABELS, name: value}), "opt itself out",
                          id=name)
             for name, value in {
                 names.LABEL_OPT_OUT: "true",
@@ -86,7 +87,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
     ],
 )  # fmt: skip
 def test_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) -> None:
-    (message,) = said(new, marked())
+    (message,) = said(new, quarantined())
     assert why in message
     assert message.startswith("a node may not")
 
@@ -112,7 +113,7 @@ def test_a_node_may_not_dodge_it_beforehand(changes: dict[str, Any]) -> None:
         assert said(new, before) != []
 
 
-@pytest.mark.parametrize("before", [bare(), node(), marked()], ids=["bare", "full", "marked"])
+@pytest.mark.parametrize("before", [bare(), node(), quarantined()], ids=["bare", "full", "marked"])
 def test_a_kubelet_goes_on_with_its_work(before: dict[str, Any]) -> None:
     """Heartbeats, addresses, its own labels and annotations, and a cordon of its own before
     ours.
@@ -140,7 +141,7 @@ def test_a_node_that_is_not_marked_may_cordon_itself() -> None:
     "user", ["ada", "system:serviceaccount:gpu-operator:nvidia-driver", "x:system:node:gpu-1"]
 )
 def test_people_and_controllers_are_not_concerned(user: str) -> None:
-    assert said(bare(), marked(), user) == []
+    assert said(bare(), quarantined(), user) == []
 
 
 def test_the_names_in_the_policy_are_those_of_the_code() -> None:

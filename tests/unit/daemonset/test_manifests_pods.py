@@ -64,7 +64,7 @@ def variables(spec: dict[str, Any]) -> dict[str, str]:
 
 def agent_settings(environ: dict[str, str]) -> Any:
     parser = argparse.ArgumentParser()
-    add_options(parser, environ, senses_only=False)
+    add_options(parser, environ, collectors_only=False)
     known = set(re.findall(r"GPUWARD_\w+", parser.format_help()))
     assert {name for name in environ if name.startswith("GPUWARD_")} <= known
     return settings_of(parser.parse_args([]), environ)

@@ -36,11 +36,11 @@ PATH = re.compile(
     r"/(?P<resource>[^/?]+)(?:/[^/?]+(?:/(?P<sub>[^/?]+))?)?"
 )
 ORDINARY: list[d.Write] = [
-    d.MarkNode(node="n", node_uid="u", session="s", patch={}),
-    d.UnmarkNode(node="n", node_uid="u", session="s", patch={}),
+    d.TaintAndCordon(node="n", node_uid="u", session="s", patch={}),
+    d.RemoveTaint(node="n", node_uid="u", session="s", patch={}),
     d.RelabelNode(node="n", node_uid="u", session="s", patch={}),
     d.SetNodeUnknown(node="n", node_uid="u", resource_version="1", at=0.0, message="m"),
-    d.SetVerdictSilent(node="n", resource_version="1", since=""),
+    d.SetHealthSilent(node="n", resource_version="1", since=""),
     SetRepairCondition(
         node="n",
         node_uid="u",
@@ -120,7 +120,7 @@ def watched() -> dict[str, str]:
     nobody: Any = None
     listeners = Listeners(
         node=nobody,
-        marked=nobody,
+        quarantined=nobody,
         health=nobody,
         session=nobody,
         pause=nobody,

@@ -26,7 +26,7 @@ from rules.session.validation.jobs import (
     job_of,
     new_node_job_of,
 )
-from rules.session.validation.result import Verdict, read
+from rules.session.validation.result import Assessment, read
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import DAEMONSET, build, one
@@ -158,14 +158,14 @@ def run(template: Path, folder: Path, tools: dict[str, str], **environ: str) -> 
 @pytest.mark.parametrize(
     ("output", "status", "verdict"),
     [
-        pytest.param(DIAG % "Pass", 0, Verdict.PASS, id="all tests pass"),
-        pytest.param(DIAG % "Fail", 226, Verdict.FAIL, id="a test fails"),
-        pytest.param("Error: unable to connect", 1, Verdict.UNKNOWN, id="it cannot run"),
-        pytest.param("", 127, Verdict.UNKNOWN, id="it is not there"),
+        pytest.param(DIAG % "Pass", 0, Assessment.PASS, id="all tests pass"),
+        pytest.param(DIAG % "Fail", 226, Assessment.FAIL, id="a test fails"),
+        pytest.param("Error: unable to connect", 1, Assessment.UNKNOWN, id="it cannot run"),
+        pytest.param("", 127, Assessment.UNKNOWN, id="it is not there"),
     ],
 )
 def test_the_result_of_dcgm_diag(
-    tmp_path: Path, output: str, status: int, verdict: Verdict
+    tmp_path: Path, output: str, status: int, verdict: Assessment
 ) -> None:
     diag = f"cat <<'END'\n{output}\nEND\nexit {status}"
     found = read(*run(DCGM, tmp_path, {"nv-hostengine": "exit 0", "dcgmi": diag}))
@@ -176,15 +176,15 @@ def test_the_result_of_dcgm_diag(
 @pytest.mark.parametrize(
     ("wrong", "measured", "status", "verdict"),
     [
-        pytest.param("0 OK", "477.2", 0, Verdict.PASS, id="above the floor"),
-        pytest.param("0 OK", "212.9", 0, Verdict.DEGRADED, id="below the floor"),
-        pytest.param("3 FAILED", "477.2", 1, Verdict.FAIL, id="wrong data"),
-        pytest.param("0 OK", "", 0, Verdict.UNKNOWN, id="no bandwidth printed"),
-        pytest.param("0 OK", "477.2", 2, Verdict.UNKNOWN, id="the tool ends with an error"),
+        pytest.param("0 OK", "477.2", 0, Assessment.PASS, id="above the floor"),
+        pytest.param("0 OK", "212.9", 0, Assessment.DEGRADED, id="below the floor"),
+        pytest.param("3 FAILED", "477.2", 1, Assessment.FAIL, id="wrong data"),
+        pytest.param("0 OK", "", 0, Assessment.UNKNOWN, id="no bandwidth printed"),
+        pytest.param("0 OK", "477.2", 2, Assessment.UNKNOWN, id="the tool ends with an error"),
     ],
 )
 def test_the_result_of_all_reduce(
-    tmp_path: Path, wrong: str, measured: str, status: int, verdict: Verdict
+    tmp_path: Path, wrong: str, measured: str, status: int, verdict: Assessment
 ) -> None:
     shown = BANDWIDTH % (wrong, measured)
     if not measured:

@@ -9,7 +9,7 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.kube.access import Access
 from remediator.kube.answer import Rejection
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from remediator.replica import Replica
 from remediator.settings import make_parser, run_settings
 from tests.support.cluster.made import made, with_gpus
@@ -95,5 +95,5 @@ async def test_a_replica_that_the_server_rejects_for_long_asks_to_be_restarted(c
         assert replica.healthy() == "", "a server that is down is no reason"
         replica.api.rejection.answered(401, now)
         assert "a restart reads them again" in replica.healthy()
-        await replica.api.call(PaceLane.READ, "GET", "/api/v1/nodes/n1")
+        await replica.api.call(CallQueue.READ, "GET", "/api/v1/nodes/n1")
         assert replica.healthy() == ""

@@ -44,7 +44,7 @@ def reconcile(job: Object, owned: list[Object], now: datetime) -> Outcome:
         for pod in owned
         if _is_tracked(pod) and pod["metadata"]["uid"] in uncounted[0] | uncounted[1] | ignored
     ]
-    verdict = _verdict(job, status, failing, now)
+    verdict = _assessment(job, status, failing, now)
     active = [pod for pod in owned if pod_state.is_active(pod)]
     again_in_s = None
     if verdict is not None:
@@ -175,7 +175,7 @@ def _note_ended(
     return failing, ignored
 
 
-def _verdict(
+def _assessment(
     job: Object, status: Object, failing: list[Object], now: datetime
 ) -> tuple[str, str, str] | None:
     """(condition, reason, message) when the Job is over, or about to be."""

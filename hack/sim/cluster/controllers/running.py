@@ -44,7 +44,7 @@ class Patch:
     target: Object
     patch: dict[str, Any]
     subresource: str | None = None
-    blind: bool = False
+    no_data: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ async def send(client: Client, write: Write) -> Object | None:
 async def _send_patch(client: Client, write: Patch) -> Object:
     meta = write.target["metadata"]
     guards = {"uid": meta["uid"]}
-    if not write.blind:
+    if not write.no_data:
         guards["resourceVersion"] = meta["resourceVersion"]
     patch = {**write.patch, "metadata": {**write.patch.get("metadata", {}), **guards}}
     return await client.patch(

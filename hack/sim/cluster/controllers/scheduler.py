@@ -268,7 +268,7 @@ class Scheduler:
         self._client = client
         self._caches = caches
         self._clock = clock
-        self._rooms: dict[str, NodeRoom] = {}
+        self._packages: dict[str, NodeRoom] = {}
         self._waiting: dict[Key, None] = {}
         self._hopeless: set[Key] = set()
         self._start = 0
@@ -291,20 +291,20 @@ class Scheduler:
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None:
             if old is not None:
-                self._rooms.pop(old["metadata"]["name"], None)
+                self._packages.pop(old["metadata"]["name"], None)
             return
         name = new["metadata"]["name"]
-        if old is not None and name in self._rooms and _same_for_pods(old, new):
-            self._rooms[name].node = new
+        if old is not None and name in self._packages and _same_for_pods(old, new):
+            self._packages[name].node = new
             return
         room = NodeRoom.of(new)
-        known = self._rooms.get(name)
+        known = self._packages.get(name)
         if known is not None and known.node["metadata"]["uid"] == new["metadata"]["uid"]:
             room.pods, room.used = known.pods, known.used
         else:
             for pod in self._caches[PODS].on_node(name):
                 room.take(pod)
-        self._rooms[name] = room
+        self._packages[name] = room
         self._something_may_fit_now()
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
@@ -319,7 +319,7 @@ class Scheduler:
             return
         self._waiting.pop(key, None)
         self._hopeless.discard(key)
-        room = self._rooms.get(node)
+        room = self._packages.get(node)
         if room is None:
             return
         if new is None:
@@ -360,10 +360,10 @@ class Scheduler:
         if message is None:
             pinned = pinned_node(pod["spec"])
             if pinned is None:
-                rooms = list(self._rooms.values())
+                rooms = list(self._packages.values())
                 room, self._start, message = choose(pod, rooms, self._start)
             else:
-                one = [self._rooms[pinned]] if pinned in self._rooms else []
+                one = [self._packages[pinned]] if pinned in self._packages else []
                 room, _, message = choose(pod, one, 0)
         if room is None:
             refused[shape] = message

@@ -121,7 +121,7 @@ def health_status(
     incidents: Sequence[IncidentStatus],
     now: datetime,
     *,
-    blind: bool = False,
+    no_data: bool = False,
     publisher: PublisherPod | None = None,
 ) -> HealthStatus:
     """The verdict that the active incidents make: Unhealthy, Unknown, Degraded, Healthy.
@@ -134,7 +134,7 @@ def health_status(
     first = next(iter(fatal or degraded), None)
     if fatal:
         health = "Unhealthy"
-    elif blind:
+    elif no_data:
         health = "Unknown"
     else:
         health = "Degraded" if degraded else "Healthy"
@@ -149,7 +149,7 @@ def health_status(
         )
         for index in range(facts.gpus)
     )
-    reason = first.reason if first else ("SourceDown" if blind else "AllChecksPassing")
+    reason = first.reason if first else ("SourceDown" if no_data else "AllChecksPassing")
     return HealthStatus(
         publisher=publisher or PublisherPod(heartbeat=stamp(now)),
         node_uid=facts.uid,
@@ -163,7 +163,7 @@ def health_status(
         message=_message(health, first),
         gpus_healthy=f"{facts.gpus - len(sick)}/{facts.gpus}",
         expected_gpus=ExpectedGpus(count=facts.gpus, source="Configured"),
-        sources=(SourceStatus(name="nvml", state="Down" if blind else "Up", since=stamp(now)),),
+        sources=(SourceStatus(name="nvml", state="Down" if no_data else "Up", since=stamp(now)),),
         gpus=gpus,
         topology=Topology(interconnect="nvswitch" if facts.gpus > 1 else "single"),
         incidents=tuple(incidents),
@@ -239,7 +239,7 @@ class _Story:
     stored: Object
     """Its GPUNodeHealth as the server holds it."""
     incidents: list[IncidentStatus] = field(default_factory=list)
-    blind: bool = False
+    no_data: bool = False
     opened: int = 0
     conditions: dict[str, Object] = field(default_factory=dict)
 
@@ -260,7 +260,7 @@ class FleetHealth:
         """The node is fine: all incidents closed, verdict published."""
         story = await self._story(node)
         now = self._clock()
-        story.blind = False
+        story.no_data = False
         story.incidents = [_closed(incident, now, "Reset") for incident in story.incidents]
         await self._publish(story)
 
@@ -287,10 +287,10 @@ class FleetHealth:
             story.incidents.insert(0, incident_of(fault, story.facts, now, story.opened))
         await self._publish(story)
 
-    async def blind(self, node: str) -> None:
+    async def no_data(self, node: str) -> None:
         """The agent lives but its GPU view is down: health Unknown."""
         story = await self._story(node)
-        story.blind = True
+        story.no_data = True
         await self._publish(story)
 
     async def recreated(self, node: str) -> None:
@@ -350,7 +350,7 @@ class FleetHealth:
             story.facts,
             story.incidents,
             self._clock(),
-            blind=story.blind,
+            no_data=story.no_data,
             publisher=self.publishers.get(story.facts.name),
         )
         try:

@@ -47,7 +47,7 @@ class HttpLayer:
     authorizer: Authorizer | None
     faults: Faults
     url: str = ""
-    tells_time: bool = False
+    sends_date: bool = False
     """Whether answers are dated by the server's own clock (one that was set on purpose)."""
 
     def user(self, request: web.BaseRequest) -> str:
@@ -71,7 +71,7 @@ class HttpLayer:
             response = await self._answer(call, caller, call.body)
         except ApiError as error:
             response = refusal(error)
-        if self.tells_time and not response.prepared:
+        if self.sends_date and not response.prepared:
             response.headers["Date"] = format_datetime(
                 datetime.fromtimestamp(self.engine.clock(), UTC), usegmt=True
             )

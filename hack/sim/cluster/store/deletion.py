@@ -102,11 +102,11 @@ def _delete_pod(
     metadata["deletionGracePeriodSeconds"] = grace
     if running is None and metadata.get("generation"):
         metadata["generation"] += 1
-    marked = {**old.obj, "metadata": metadata}
+    quarantined = {**old.obj, "metadata": metadata}
     gone = grace == 0 and not metadata.get("finalizers")
     if options.dry_run:
-        return Stored(marked, old.revision), gone
-    stored = api.put(kind, marked)
+        return Stored(quarantined, old.revision), gone
+    stored = api.put(kind, quarantined)
     return (api.remove(kind, stored.obj), True) if gone else (stored, False)
 
 
@@ -118,13 +118,15 @@ def _delete_plain(
         return (old if options.dry_run else api.remove(kind, old.obj)), True
     if metadata.get("deletionTimestamp") and metadata == old.obj["metadata"]:
         return old, False
-    marked = {**old.obj, "metadata": metadata}
+    quarantined = {**old.obj, "metadata": metadata}
     if not metadata.get("deletionTimestamp"):
         metadata["deletionTimestamp"] = rfc3339(api.clock())
         metadata["deletionGracePeriodSeconds"] = 0
         if metadata.get("generation"):
             metadata["generation"] += 1
-    return (Stored(marked, old.revision) if options.dry_run else api.put(kind, marked)), False
+    return (
+        Stored(quarantined, old.revision) if options.dry_run else api.put(kind, quarantined)
+    ), False
 
 
 STALE_RETRY_AFTER_S = 10
@@ -159,8 +161,8 @@ def evict(api: ObjectApi, namespace: str, name: str, body: Any, *, dry_run: bool
     if not options.dry_run:
         now = rfc3339(api.clock())
         status = _with_disruption_target(pod.get("status") or {}, now)
-        marked = {**pod, "metadata": dict(pod["metadata"]), "status": status}
-        api.replace(pods, api.get(pods, name, namespace), marked, _SERVER, "status")
+        quarantined = {**pod, "metadata": dict(pod["metadata"]), "status": status}
+        api.replace(pods, api.get(pods, name, namespace), quarantined, _SERVER, "status")
         options = replace(options, resource_version=None)
     delete(api, pods, name, namespace, options)
 

@@ -154,10 +154,10 @@ def _check_list(value: list[Any], schema: Object, path: str, old: Any) -> list[F
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or []
     # Which item was which is known by the keys alone: another list is judged as a new one.
-    known = {_mark(one, keys): one for one in old} if kind == "map" and old else {}
+    known = {_taint(one, keys): one for one in old} if kind == "map" and old else {}
     seen: set[str] = set()
     for index, one in enumerate(value):
-        where, mark = f"{path}[{index}]", _mark(one, keys)
+        where, mark = f"{path}[{index}]", _taint(one, keys)
         problems += check(one, schema.get("items") or {}, where, known.get(mark))
         if kind in {"set", "map"} and mark in seen:
             problems.append(FieldProblem(where, "FieldValueDuplicate", f"Duplicate value: {mark}"))
@@ -165,7 +165,7 @@ def _check_list(value: list[Any], schema: Object, path: str, old: Any) -> list[F
     return problems
 
 
-def _mark(item: Any, keys: list[str]) -> str:
+def _taint(item: Any, keys: list[str]) -> str:
     return repr([item.get(key) for key in keys]) if keys and isinstance(item, dict) else repr(item)
 
 

@@ -95,7 +95,7 @@ def test_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) 
 def _card_taken_out() -> World:
     """People asked for the GPUs; one falls off the bus, and the agent ends."""
     world = World().start()
-    world.let_go()
+    world.approved()
     world.xid(79, 2)
     world.pull(2)
     world.advance(600)

@@ -244,20 +244,20 @@ def test_the_log_says_that_a_task_hangs_and_answering_gpus_that_it_ended() -> No
     world.kernel(HUNG_LINE)
     world.advance(3)
 
-    def blind_looks(count: int, *, polling: bool) -> None:
+    def no_data_polls(count: int, *, polling: bool) -> None:
         for _ in range(count):
             world.host()
             world.advance(60, polling=polling)
 
-    blind_looks(10, polling=False)
+    no_data_polls(10, polling=False)
     assert world.says() == "Degraded Report RestartNode", "nobody has seen that it ended"
     for _ in range(5):  # the kernel names it again every two minutes
         world.kernel(HUNG_LINE)
         world.advance(20, polling=True)
-        blind_looks(2, polling=True)
+        no_data_polls(2, polling=True)
     assert world.active
     assert len(world.incidents) == 1, "never ended in between"
-    blind_looks(9, polling=True)
+    no_data_polls(9, polling=True)
     assert not world.active
 
 

@@ -173,7 +173,7 @@ def test_the_agent_lets_go_on_request(
 
 
 def test_a_stand_down_of_two_hours_ends(world: World) -> None:
-    world.let_go()
+    world.approved()
     world.advance(7_199)
     assert world.state.standing_down
     assert world.verdict().health is Health.HEALTHY
@@ -188,7 +188,7 @@ def test_a_stand_down_of_two_hours_ends(world: World) -> None:
 
 def test_a_released_sense_keeps_the_last_verdict(world: World) -> None:
     world.xid(95)
-    world.let_go()
+    world.approved()
     assert world.verdict().health is Health.UNHEALTHY
 
 

@@ -98,7 +98,7 @@ def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
 def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
     world: World, *, back: bool
 ) -> None:
-    world.let_go()
+    world.approved()
     world.xid(79, 2)
     world.pull(2)
     world.look_at_pci()
@@ -117,7 +117,7 @@ def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
 def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
     world: World, order: tuple[int, int], cause: str
 ) -> None:
-    world.let_go()
+    world.approved()
     for number in order:
         world.xid(number, 2, f"pid=77, name=python, Ch 00000001{cause if number == 45 else ''}")
         world.advance(1)
@@ -149,7 +149,7 @@ def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: Wor
 
 @pytest.mark.parametrize("back", [True, False], ids=["nvml comes back", "nvml stays away"])
 def test_the_end_of_a_stand_down_gives_nvml_time_to_see(world: World, *, back: bool) -> None:
-    world.let_go()
+    world.approved()
     world.xid(79, 2)
     world.advance(600)
     world.take_back()

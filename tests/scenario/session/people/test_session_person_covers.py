@@ -31,7 +31,7 @@ def end(world: World, how: str = "release") -> None:
     else:
         del world.quarantines[session.name]
     world.run(4)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def more_gpus(world: World, *numbers: int) -> None:
@@ -71,7 +71,7 @@ def test_what_came_since_opens_one_session(how: str, since: str) -> None:
     CAME_SINCE[since](world)
     world.run(5)
     assert len(world.sessions(NODE)) == 2
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     opened = world.session(NODE)
     first = world.sessions(NODE)[0].name
     assert f"after a person ended {first}, " in opened.status.timeline[0].message
@@ -88,7 +88,7 @@ def test_the_same_fault_going_on_opens_none(since: str) -> None:
     world.restart()
     world.run(DAY / 3, step=600)
     assert len(world.sessions(NODE)) == 1
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_each_further_gpu_is_asked_about_once() -> None:
@@ -282,11 +282,11 @@ class TestOtherWordsOfPeople:
         world.pause()
         more_gpus(world, 1)
         world.run(600, step=10)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
         assert world.condition(NODE, "Paused") == "Paused"
         world.pauses.clear()
         world.run(5)
-        assert world.is_marked(NODE)
+        assert world.is_quarantined(NODE)
         assert len(world.sessions(NODE)) == 2
 
     def test_an_opt_out_stands_whatever_comes(self) -> None:

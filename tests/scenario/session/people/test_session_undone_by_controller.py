@@ -75,7 +75,7 @@ class TestWhoCounts:
         world = at("Quarantined")
         uncordon(world, UPGRADER, manager)
         assert world.phase(NODE) == "Cancelled"
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
     def test_an_uncordon_that_leaves_no_trace_is_a_persons(self) -> None:
         world = at("Quarantined")
@@ -149,7 +149,7 @@ class TestLeftAlone:
     def test_it_is_released_when_its_causes_close(self) -> None:
         world = self.contested()
         world.heal_until_released(NODE, limit=900, step=5)
-        assert not world.is_marked(NODE)
+        assert not world.is_quarantined(NODE)
 
 
 def test_during_a_pause_it_is_remembered_and_restored_afterwards() -> None:

@@ -131,7 +131,7 @@ class Both:
         name = self.cluster.session(NODE).name
         self.cluster.quarantines[name]["spec"]["release"] = {"by": "ada"}
         self.run(3)
-        assert not self.cluster.is_marked(NODE)
+        assert not self.cluster.is_quarantined(NODE)
 
     @property
     def sessions(self) -> int:
@@ -209,11 +209,11 @@ def test_a_released_fault_that_is_told_again_and_again(lines: int) -> None:
         both.agent.start()
         both.run(60, step=15)
     assert both.sessions == 1
-    assert not both.cluster.is_marked(NODE)
+    assert not both.cluster.is_quarantined(NODE)
 
 
 MILD = "Xid94ContainedMemoryError"
-GRAVE = "Xid79GPUFallenOffBus"
+SEVERE = "Xid79GPUFallenOffBus"
 
 
 def records(world: World) -> int:
@@ -228,11 +228,11 @@ def test_the_gravest_cause_is_named_also_where_it_came_later(mode: str) -> None:
     world.incident(NODE, MILD, severity="Degraded")
     world.run(10)
     assert world.session(NODE).status.reason == MILD
-    world.incident(NODE, GRAVE, gpu="GPU-n0-1")
+    world.incident(NODE, SEVERE, gpu="GPU-n0-1")
     world.run(10)
     session = world.session(NODE)
-    assert [cause.reason for cause in session.spec.causes] == [MILD, GRAVE]
-    assert session.status.reason == GRAVE
+    assert [cause.reason for cause in session.spec.causes] == [MILD, SEVERE]
+    assert session.status.reason == SEVERE
 
 
 @pytest.mark.parametrize("phase", OPEN)
@@ -243,7 +243,7 @@ def test_a_session_of_an_older_release_gets_it_with_one_write(phase: str) -> Non
     world.touch(stored)
     before = records(world)
     world.run(5)
-    assert world.session(NODE).status.reason == GRAVE
+    assert world.session(NODE).status.reason == SEVERE
     assert records(world) == before + 1
     world.run(50)
     assert records(world) == before + 1
@@ -255,7 +255,7 @@ def test_it_stays_with_a_session_that_ended() -> None:
     session["spec"]["release"] = {"by": "ann", "reason": "drill over"}
     world.touch(session)
     world.run_until(NODE, "Released", limit=30)
-    assert world.session(NODE).status.reason == GRAVE
+    assert world.session(NODE).status.reason == SEVERE
 
 
 def test_a_session_whose_node_is_gone_names_it() -> None:
@@ -264,7 +264,7 @@ def test_a_session_whose_node_is_gone_names_it() -> None:
     del world.nodes[NODE]
     world.run(90)
     ended = world.quarantines[name]["status"]
-    assert (ended["phase"], ended["reason"]) == ("NodeGone", GRAVE)
+    assert (ended["phase"], ended["reason"]) == ("NodeGone", SEVERE)
 
 
 def test_a_person_who_gave_no_code_is_named_as_who_asked() -> None:

@@ -28,7 +28,7 @@ def test_sessions_that_vanish_together_are_opened_again_and_no_node_is_freed() -
         del world.quarantines[name]
     for _ in range(20):
         world.run(1)
-        assert all(world.is_marked(node) and world.unschedulable(node) for node in TWO)
+        assert all(world.is_quarantined(node) and world.unschedulable(node) for node in TWO)
     assert {world.session(node).name for node in TWO} == names
     for node in TWO:
         assert world.phase(node) in {"Marked", "Draining", "Quarantined"}
@@ -43,10 +43,10 @@ def test_one_session_that_is_deleted_ends_its_quarantine() -> None:
     world = quarantined(*TWO)
     del world.quarantines[world.session("n0").name]
     world.run(10)
-    assert not world.is_marked("n0")
-    assert world.is_marked("n1")
+    assert not world.is_quarantined("n0")
+    assert world.is_quarantined("n1")
     world.run(30)
-    assert not world.is_marked("n0"), "the fault stays covered by the request"
+    assert not world.is_quarantined("n0"), "the fault stays covered by the request"
 
 
 @pytest.mark.parametrize("apart_s", [10, 60])
@@ -56,7 +56,7 @@ def test_sessions_that_are_deleted_one_after_the_other_end_their_quarantines(apa
         del world.quarantines[world.session(node).name]
         world.run(apart_s)
     world.run(10)
-    assert not any(world.is_marked(node) for node in TWO)
+    assert not any(world.is_quarantined(node) for node in TWO)
 
 
 def test_a_session_that_comes_back_is_released_by_a_person_as_any_other() -> None:
@@ -66,8 +66,8 @@ def test_a_session_that_comes_back_is_released_by_a_person_as_any_other() -> Non
     world.run(20)
     world.quarantines[world.session("n0").name]["spec"]["release"] = {"by": "ada", "reason": "ok"}
     world.run(10)
-    assert not world.is_marked("n0")
-    assert world.is_marked("n1")
+    assert not world.is_quarantined("n0")
+    assert world.is_quarantined("n1")
 
 
 def test_a_session_that_vanished_while_nobody_led_is_opened_again() -> None:
@@ -77,7 +77,7 @@ def test_a_session_that_vanished_while_nobody_led_is_opened_again() -> None:
     world.restart()
     for _ in range(20):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     assert world.session("n0").name == name
     assert not world.session("n0").spec.release
     lost = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineSessionLost"]
@@ -92,11 +92,11 @@ def test_a_session_that_went_with_its_definition_is_opened_again(away_s: int) ->
     world.undefine("gpuquarantines")
     for _ in range(away_s):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     world.undefined.clear()
     for _ in range(120):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     assert world.session("n0").name == name
     assert not world.session("n0").spec.release
 
@@ -108,11 +108,11 @@ def test_an_operators_quarantine_that_went_with_its_definition_is_opened_again()
     world.undefine("gpuquarantines")
     for _ in range(200):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     world.undefined.clear()
     for _ in range(60):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     assert world.session("n0").spec.causes[0].source == "Human"
 
 
@@ -130,11 +130,11 @@ def test_a_new_leader_waits_for_the_agents_before_it_frees_a_node_without_a_sess
     reinstalled(world)
     for _ in range(60):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     world.healths.update(healths)
     for _ in range(60):
         world.run(1)
-        assert world.is_marked("n0")
+        assert world.is_quarantined("n0")
     assert world.session("n0").name == name
 
 
@@ -143,20 +143,20 @@ def test_a_node_without_a_session_is_freed_once_its_agent_reports_no_fault() -> 
     healths = copy.deepcopy(world.healths)
     reinstalled(world)
     world.run(60)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
     world.healths.update(healths)
     world.close_all("n0")
     world.run(30)
-    assert not world.is_marked("n0")
+    assert not world.is_quarantined("n0")
 
 
 def test_a_node_without_a_session_whose_agent_never_reports_is_freed_in_the_end() -> None:
     world = quarantined("n0")
     reinstalled(world)
     world.run(240)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
     world.run(120)
-    assert not world.is_marked("n0")
+    assert not world.is_quarantined("n0")
 
 
 def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> None:
@@ -165,7 +165,7 @@ def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> 
     world.undefine("gpunodehealths")
     before = len(world.sent)
     world.run(1800)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
     assert world.phase("n0") == "Quarantined"
     assert not world.sessions("n1")
     assert world.pods_on("n1")
@@ -184,7 +184,7 @@ def given_back(how: str) -> World:
     else:
         del world.quarantines[session.name]
     world.run(30)
-    assert not world.is_marked("n0")
+    assert not world.is_quarantined("n0")
     world.add_pod("work", "n0")
     return world
 
@@ -201,7 +201,7 @@ def test_a_request_of_a_person_outlives_the_definition_of_its_session(
     world.undefined.clear()
     for _ in range(120):
         world.run(1)
-        assert not world.is_marked("n0")
+        assert not world.is_quarantined("n0")
     assert world.pods_on("n0")
     assert world.session("n0").name == name
     assert world.phase("n0") == ("Cancelled" if how == "deleted" else "Released")
@@ -210,7 +210,7 @@ def test_a_request_of_a_person_outlives_the_definition_of_its_session(
     assert "which a person ended" in lost[0]
     world.restart()
     world.run(60)
-    assert not world.is_marked("n0"), "a new leader reads it"
+    assert not world.is_quarantined("n0"), "a new leader reads it"
 
 
 def test_a_request_of_a_person_outlives_the_deletion_of_all_sessions() -> None:
@@ -220,14 +220,14 @@ def test_a_request_of_a_person_outlives_the_deletion_of_all_sessions() -> None:
     world.quarantines.clear()
     for _ in range(60):
         world.run(1)
-        assert [world.is_marked(node) for node in ("n0", "n1", "n2")] == [False, True, True]
+        assert [world.is_quarantined(node) for node in ("n0", "n1", "n2")] == [False, True, True]
 
 
 def test_who_deletes_an_ended_session_takes_the_request_back() -> None:
     world = given_back("released")
     del world.quarantines[world.session("n0").name]
     world.run(60)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
 
 
 def paused() -> World:
@@ -254,7 +254,7 @@ def lost(world: World, kind: str) -> float:
 def stays_out_of_it(world: World, seconds: int) -> None:
     for _ in range(seconds):
         world.run(1)
-        assert not world.is_marked("n0")
+        assert not world.is_quarantined("n0")
         assert world.pods_on("n0")
 
 
@@ -277,7 +277,7 @@ def test_a_lost_pause_ends_once_a_pause_is_seen_again() -> None:
     stays_out_of_it(world, 120)
     world.pause("another", nodes=["n5"])
     world.run(60)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
 
 
 def test_a_lost_pause_ends_at_its_own_time() -> None:
@@ -289,7 +289,7 @@ def test_a_lost_pause_ends_at_its_own_time() -> None:
     world.undefined.clear()
     stays_out_of_it(world, 240)
     world.run(120)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
 
 
 def test_pauses_that_all_vanish_at_once_stay_in_force() -> None:
@@ -309,7 +309,7 @@ def test_a_pause_that_is_deleted_ends_within_seconds(others: int) -> None:
     world.run(5)
     del world.pauses["stop"]
     world.run(10)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
     assert lost(world, "GPUWardPause") == before
 
 
@@ -320,7 +320,7 @@ def test_pauses_that_are_deleted_beside_one_that_stays_are_over() -> None:
     world.run(5)
     del world.pauses["stop"], world.pauses["also"]
     world.run(10)
-    assert world.is_marked("n0")
+    assert world.is_quarantined("n0")
 
 
 def test_sessions_that_are_opened_again_are_counted() -> None:
@@ -344,7 +344,7 @@ def test_a_fault_is_acted_on_whatever_the_clocks_of_the_nodes_say(behind_s: floa
     world.run(600, step=10)
     world.incident(NODE)
     world.run(60, step=5)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     assert world.phase(NODE) == "Quarantined"
 
 

@@ -105,7 +105,7 @@ def test_a_drain_stops_and_goes_on_with_the_selection(
     world.run(700, step=5)
     assert evictions_after(world, before + 1) == 0
     assert world.condition(NODE, "Paused") == "NotSelected"
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     world.label(NODE, pool="gpu", spare=None)
     world.policy = policy_of(budget=ROOMY, nodeSelector=selector)
     world.pods.clear()
@@ -125,7 +125,7 @@ def test_its_mark_comes_off_when_its_causes_close(
         world.restart()
     world.heal_until_released(NODE, limit=900, step=10)
     world.run(5)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert not world.unschedulable(NODE)
 
 
@@ -150,7 +150,7 @@ def test_a_person_is_heard_there_too(
     undo(world)
     world.run(90, step=5)
     assert world.phase(NODE) == "Cancelled"
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 @pytest.mark.parametrize("out", OUT)
@@ -161,7 +161,7 @@ def test_a_namesake_inherits_nothing(out: Callable[[World], None]) -> None:
     recreate(world)
     world.run(90, step=5)
     assert world.phase(NODE) == "NodeGone"
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
@@ -176,30 +176,30 @@ def test_watches_that_begin_anew_in_between_hide_nothing(
     world.run(120, step=5)
     assert evictions_after(world, before + 3) == 0
     assert world.phase(NODE) == ("NodeGone" if out is recreate else "Draining")
-    assert world.is_marked(NODE) == (out is not recreate)
+    assert world.is_quarantined(NODE) == (out is not recreate)
     with watches_forgotten(world):
         world.close_all(NODE)
     world.run(900, step=10)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert world.phase(NODE) in {"Released", "NodeGone"}
 
 
 def test_a_mark_that_may_not_come_off_is_not_forgotten_with_its_label() -> None:
     world = quarantined()
-    world.refusing[d.UnmarkNode] = (403, "nobody uncordons")
+    world.refusing[d.RemoveTaint] = (403, "nobody uncordons")
     leave(world)
     world.run(5)
     name = world.session(NODE).name
     world.quarantines[name]["spec"]["release"] = {"by": "ada"}
     world.run(10)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     del world.quarantines[name]
     world.run(5)
     unlabel(world)
     world.run(5)
     world.refusing.clear()
     world.run(900, step=10)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_a_node_that_could_not_be_read_is_looked_at_when_it_vanishes_from_its_watch() -> None:
@@ -217,7 +217,7 @@ def test_a_node_that_could_not_be_read_is_looked_at_when_it_vanishes_from_its_wa
     status["nodeInfo"] = info
     unlabel(world)
     world.run(90, step=5)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 class TestAPersonsSessionBesideTheSelection:
@@ -236,7 +236,7 @@ class TestAPersonsSessionBesideTheSelection:
         del world.nodes["aside"]["metadata"]["labels"]["gpuward.io/opt-out"]
         world.touch(world.nodes["aside"])
         world.run(90, step=5)
-        assert world.is_marked("aside")
+        assert world.is_quarantined("aside")
 
     def test_it_was_deleted(self) -> None:
         world = self.waiting(**{"gpuward.io/opt-out": "true"})
@@ -248,7 +248,7 @@ class TestAPersonsSessionBesideTheSelection:
         world = self.waiting(**{"gpuward.io/opt-out": "true"})
         world.add_node("aside")
         world.run(90, step=5)
-        assert not world.is_marked("aside")
+        assert not world.is_quarantined("aside")
         assert world.phase("aside") == "NodeGone"
 
 
@@ -273,11 +273,11 @@ def play(seed: int) -> None:
         world.policy = policy_of(budget=ROOMY, nodeSelector=selector)
 
     def person_uncordons() -> None:
-        if world.is_marked(NODE):
+        if world.is_quarantined(NODE):
             world.cordon(NODE, on=False)
 
     def person_untaints() -> None:
-        if world.is_marked(NODE):
+        if world.is_quarantined(NODE):
             world.untaint(NODE, TAINT_QUARANTINE)
 
     def person_deletes() -> None:
@@ -305,7 +305,7 @@ def play(seed: int) -> None:
             assert len(world.writes(d.EvictPod)) == before, (seed, names)
     world.close_all(NODE)
     world.run(1500, step=30)
-    assert not world.is_marked(NODE), (seed, names)
+    assert not world.is_quarantined(NODE), (seed, names)
     assert not world.unschedulable(NODE), (seed, names)
     assert not any(map(is_open, world.sessions(NODE))), (seed, names, world.message(NODE))
 

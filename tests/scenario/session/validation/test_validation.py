@@ -33,7 +33,7 @@ def test_s35_a_test_runs_under_quarantine_and_its_pass_releases_the_node() -> No
     assert job["metadata"]["ownerReferences"][0]["kind"] == "GPUQuarantine"
     assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 1800)
     assert "tests its GPUs under load" in world.message(NODE)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     world.run(300)
     assert world.tests_of() == [("Passed", "pass")]
     assert "its test under load passed at" in world.message(NODE)
@@ -42,7 +42,7 @@ def test_s35_a_test_runs_under_quarantine_and_its_pass_releases_the_node() -> No
     assert [check.id for check in test.checks] == ["memory"]
     assert world.now - (parse_time(test.ended_at) or 0) >= 600, "healthyFor begins after the test"
     assert "its test under load passed" in world.message(NODE)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_the_entry_is_written_before_the_job_is_made() -> None:
@@ -102,7 +102,7 @@ def test_what_cannot_be_believed_is_tried_twice_and_then_a_person_decides(
     assert world.condition(NODE, "Blocked") == "ValidationUnknown"
     assert world.condition(NODE, "NeedsHuman") == "ValidationUnknown"
     assert "could not be run 2 times" in world.message(NODE)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     assert len(world.made()) == 2
     world.run(86_400, step=3600)
     assert len(world.made()) == 2, "days change nothing"
@@ -157,7 +157,7 @@ def test_a_pass_before_the_cause_came_back_releases_nothing() -> None:
     world.close(NODE, again)
     world.run(1200)
     assert [state for state, _ in world.tests_of()] == ["Outdated", "Asked"]
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
 
 
 def test_a_new_boot_after_the_pass_is_tested_too() -> None:
@@ -191,7 +191,7 @@ def test_nothing_is_tested_while_somebody_says_no(keeps: str) -> None:
     world.run(900, step=10)
     assert world.made() == []
     assert world.phase(NODE) == "Validating"
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
 
 
 def test_what_was_never_drained_is_not_tested() -> None:
@@ -237,7 +237,7 @@ def test_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
     assert "create on jobs" in world.message(NODE)
     world.run(2 * 3600, step=20)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
 
 
 def test_a_person_releases_it_untested_and_the_test_is_ended() -> None:

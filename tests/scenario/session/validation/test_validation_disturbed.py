@@ -9,7 +9,7 @@ from rules.policy.section import Seconds
 from rules.session.status import condition
 from tests.support.scenario.repair_world import NODE, ValidationWorld
 from tests.support.scenario.server.apiserver import CrashError
-from tests.support.scenario.session_world import deaths
+from tests.support.scenario.session_world import kill_points
 
 ENDS = {
     ("passes",): ("Released", [("Passed", "pass")], 1),
@@ -46,7 +46,7 @@ def test_killed_before_each_write_the_test_is_made_once_and_ends_the_same(
     release = msgspec.structs.replace(plain.policy.release, healthy_for_s=Seconds(20))
     plain.policy = msgspec.structs.replace(plain.policy, release=release)
     plain.incident(NODE)
-    died = deaths(plain, lambda: live_on(plain, phase, len(tests)))
+    died = kill_points(plain, lambda: live_on(plain, phase, len(tests)))
     assert len(died) > 9
     for before, world in died:
         live_on(world, phase, len(tests))
@@ -74,7 +74,7 @@ def test_no_job_is_made_for_a_test_whose_record_is_not_kept(field: str) -> None:
     before = len(world.writes(d.WriteSessionStatus))
     world.run(HOUR_S - 300)
     assert not world.writes(CreateTestJob)
-    assert world.is_marked(NODE), "not released untested"
+    assert world.is_quarantined(NODE), "not released untested"
     said = condition(world.session(NODE).status, "Blocked")
     assert said is not None
     assert (said.status, said.reason) == ("True", "SessionRefused")
@@ -97,7 +97,7 @@ def test_a_new_leader_makes_none_either(field: str) -> None:
         world.restart()
     world.run(300)
     assert not world.writes(CreateTestJob)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
 
 
 TRIED_AGAIN_S = 35
@@ -124,13 +124,13 @@ def test_a_node_is_not_released_while_its_test_cannot_be_ended(code: int) -> Non
     world.refusing[DeleteTestJob] = (code, "not now")
     release(world)
     world.run(120)
-    assert world.is_marked(NODE)
+    assert world.is_quarantined(NODE)
     assert world.tests_of() == [("Asked", "")]
     del world.refusing[DeleteTestJob]
     world.run(TRIED_AGAIN_S)
     assert world.phase(NODE) == "Released"
     assert world.jobs == {}
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 def test_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadline() -> None:
@@ -140,7 +140,7 @@ def test_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadlin
     world.run(1800, step=30)
     world.run(120)
     assert world.phase(NODE) == "Released"
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
 
 
 @pytest.mark.parametrize("ends", ["a person releases", "a cause returns"])
@@ -155,7 +155,7 @@ def test_killed_before_each_write_no_test_is_left_behind(ends: str) -> None:
         try:
             world.run(30)
         except CrashError:
-            if world.tests_of()[0] != ("Asked", "") or not world.is_marked(NODE):
+            if world.tests_of()[0] != ("Asked", "") or not world.is_quarantined(NODE):
                 assert world.jobs == {}, number
             world.restart()
             world.run(30)

@@ -330,7 +330,7 @@ def _check(write: d.Write, sessions: dict[str, dict[str, Any]]) -> None:
             assert condition.reason or condition.status == "False", condition
             assert condition.message, condition
             assert condition.last_transition_time, condition
-    if isinstance(write, d.UnmarkNode) and write.orphan:
+    if isinstance(write, d.RemoveTaint) and write.orphan:
         status = sessions.get(write.session, {}).get("status", {})
         assert status.get("phase", "Released") in {"Released", "Cancelled", "NodeGone"}
 

@@ -11,7 +11,7 @@ import msgspec
 
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError, Sent
 from remediator.kube.api import Api
-from remediator.kube.clock import Pace, PaceLane
+from remediator.kube.clock import CallQueue, RateLimiter
 from remediator.kube.elector import Elector
 from remediator.kube.gateway import AboutWrite, Gateway
 from remediator.kube.isolation import Isolation, expected
@@ -54,7 +54,7 @@ class Process:
         """The set that a replica is made with."""
         return Border(
             clock=lambda: self.clock,
-            pace=lambda rates, clock: Pace(self.server.rates or rates, clock),
+            rate_limiter=lambda rates, clock: RateLimiter(self.server.rates or rates, clock),
             metrics=_kept_metrics,
             api=partial(_MemoryApi, self),
             gateway=_SayingGateway,
@@ -109,7 +109,7 @@ class _MemoryApi(Api):
 
     async def _send(
         self,
-        lane: PaceLane,
+        lane: CallQueue,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
@@ -133,7 +133,7 @@ class _MemoryApi(Api):
         wire = Request(method=method, path=path, body=body, content_type=media[0])
         try:
             answer = process.answer(method, path, query or {}, wire)
-            if lane is PaceLane.EVICT:
+            if lane is CallQueue.EVICT:
                 await asyncio.sleep(EVICTION_S)
             return answer
         except CrashError:
@@ -175,7 +175,7 @@ class _SeatedElector(Elector):
     def may_write(self) -> bool:
         return self._leading
 
-    def may_harm(self) -> bool:
+    def may_disrupt(self) -> bool:
         return self._leading
 
     def step_aside(self) -> None:

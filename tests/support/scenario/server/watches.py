@@ -7,7 +7,7 @@ shown, gives it a new version where whoever changed it did not, and writes the e
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from tests.support.scenario.server.apiserver import encoded
 from tests.support.scenario.server.reads import Object, Reads, Selection
 
@@ -78,7 +78,7 @@ class Watches(Reads):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rates: Mapping[PaceLane, float] | None = None
+        self.rates: Mapping[CallQueue, float] | None = None
         """How fast a replica's calls go out; None: as in production."""
         self._collections: dict[str, _Shown] = {}
         self._quiet_until = 0.0

@@ -196,7 +196,7 @@ def test_a_log_that_cannot_be_looked_for_is_a_source_down(
 
 def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None:
     parser = argparse.ArgumentParser()
-    add_options(parser, {}, senses_only=True)
+    add_options(parser, {}, collectors_only=True)
     settings = settings_of(parser.parse_args(["--nvml=sim:x"]), {})
     gpu = GpuSeen(index=0, uuid="GPU-0", pci="0000:10:00.0")
     read = Readings(at=0.0, gpu="GPU-0", values={})

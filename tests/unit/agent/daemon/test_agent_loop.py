@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from agent.daemon.inbox import Inbox, Item, Stop
+from agent.daemon.event_queue import EventQueue, Item, Stop
 from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
 from agent.daemon.log import logger
 from agent.daemon.loop import JudgingLoop
@@ -61,18 +61,18 @@ class Recorded:
 
 class Agent:
     def __init__(self, room: int = 4096) -> None:
-        self.inbox: Inbox[Item] = Inbox(room)
+        self.event_queue: EventQueue[Item] = EventQueue(room)
         self.outside = Recorded()
         self.judgement = Judgement(WHO, DEFAULT_RULES, time.time)
         self.xids = XidCounts()
         self.registry = CollectorRegistry()
         others: Any = self.outside
         self.loop = JudgingLoop(
-            self.inbox,
+            self.event_queue,
             self.judgement,
             composer=Composer(Pod(name="ns/agent", uid="u"), LoadedRules(DEFAULT_RULES, "test")),
             publisher=others,
-            senses=others,
+            collectors=others,
             log=logger("json"),
             latencies=Latencies(self.registry, full=True),
             xids=self.xids,
@@ -80,7 +80,7 @@ class Agent:
 
     def take(self, *items: Item) -> Stop:
         for item in (*items, END):
-            self.inbox.put(item)
+            self.event_queue.put(item)
         return self.loop.run()
 
     @property
@@ -174,16 +174,16 @@ def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> N
 def test_kernel_facts_make_room_for_more() -> None:
     agent = Agent(room=1)
     for number in range(3):
-        put = agent.inbox.put_when_room(line(sequence=number), give_up=lambda: True)
+        put = agent.event_queue.put_when_room(line(sequence=number), give_up=lambda: True)
         assert put
         agent.take()
-    assert agent.inbox.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
-    assert not agent.inbox.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
+    assert agent.event_queue.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
+    assert not agent.event_queue.put_when_room(KernelGap(at=0, lost=1), give_up=lambda: True)
 
 
 def test_a_fault_after_an_overrun_of_the_ring_is_still_judged(agent: Agent) -> None:
     gap = KernelGap(at=time.time(), lost=9_000, boot_id="boot-1", sequence=9_000)
-    assert agent.inbox.put_when_room(line(sequence=1), give_up=lambda: True)
+    assert agent.event_queue.put_when_room(line(sequence=1), give_up=lambda: True)
     agent.take(Known(status=None), gap, line(XID79.replace("3b", "5e"), sequence=9_001))
     assert len(agent.last.incidents) == 2
     assert agent.last.cursor.kmsg_seq == 9_001

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.sim.driver import set_gpu, set_node
-from tests.support.agent.nvml_sense import SIMULATED, Judged, Sense, on, polled
+from tests.support.agent.nvml_collector import SIMULATED, Collector, Judged, on, polled
 
 H100, B200, T4, GB200 = "h100-8-nvswitch", "b200-8-nvlink5", "t4-1", "gb200-4-nvl72"
 NEWEST = {"version": "615.1", "cuda": "13.3", "nvml": "13.615.1"}
@@ -93,17 +93,17 @@ GROWING = [
 ]
 
 
-def found_on(sense, judged, gpu):
+def found_on(collector, judged, gpu):
     """Reason, severity and level of each active incident; all are about that GPU."""
     active = [i for i in judged.judgement.state.incidents if i.active]
-    assert {gpu for i in active for gpu in i.gpus} <= {sense.gpus[gpu].device.uuid}
+    assert {gpu for i in active for gpu in i.gpus} <= {collector.gpus[gpu].device.uuid}
     return {f"{i.row.reason} {i.row.severity} {i.row.level}" for i in active}
 
 
 @on(*SIMULATED)
-def test_every_shipped_node_is_judged_healthy(sense):
-    judged = Judged(sense.path)
-    polled(sense, judged, rounds=6)
+def test_every_shipped_node_is_judged_healthy(collector):
+    judged = Judged(collector.path)
+    polled(collector, judged, rounds=6)
     assert judged.health() == ("Healthy", "AllChecksPassing")
     assert judged.says() == set()
 
@@ -117,18 +117,18 @@ def test_every_shipped_node_is_judged_healthy(sense):
         for node, driver, edit, expected in FAULTS
     ],
 )
-def test_a_fault_of_the_node_becomes_its_incident(sense, driver, edit, expected):
+def test_a_fault_of_the_node_becomes_its_incident(collector, driver, edit, expected):
     if driver is not None:
-        set_node(sense.path, driver=driver)
-        sense = Sense(sense.path)
-    judged = Judged(sense.path)
+        set_node(collector.path, driver=driver)
+        collector = Collector(collector.path)
+    judged = Judged(collector.path)
     # What the shipped nodes say when they are looked at for longer is asked above.
-    polled(sense, judged, rounds=4 if driver else 1)
+    polled(collector, judged, rounds=4 if driver else 1)
     assert judged.says() == set(), "healthy before"
-    gpu = min(3, len(sense.gpus) - 1)
-    set_gpu(sense.path, gpu, **edit)
-    polled(sense, judged)
-    assert found_on(sense, judged, gpu) == ({expected} if expected else set())
+    gpu = min(3, len(collector.gpus) - 1)
+    set_gpu(collector.path, gpu, **edit)
+    polled(collector, judged)
+    assert found_on(collector, judged, gpu) == ({expected} if expected else set())
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_fault_of_the_node_becomes_its_incident(sense, driver, edit, expected)
     indirect=["sense"],
     ids=[f"{node}-{field}-{expected.split(' ')[0]}" for node, field, _, expected in GROWING],
 )
-def test_a_counter_that_grows_too_fast_becomes_its_incident(sense, field, step, expected):
-    judged = Judged(sense.path)
+def test_a_counter_that_grows_too_fast_becomes_its_incident(collector, field, step, expected):
+    judged = Judged(collector.path)
 
     def grow(number):
         value = (
@@ -146,7 +146,7 @@ def test_a_counter_that_grows_too_fast_becomes_its_incident(sense, field, step, 
             if isinstance(step, dict)
             else step * number
         )
-        set_gpu(sense.path, 3, **{field: value})
+        set_gpu(collector.path, 3, **{field: value})
 
-    polled(sense, judged, rounds=8, before_each=grow)
-    assert found_on(sense, judged, 3) == ({expected} if expected else set())
+    polled(collector, judged, rounds=8, before_each=grow)
+    assert found_on(collector, judged, 3) == ({expected} if expected else set())

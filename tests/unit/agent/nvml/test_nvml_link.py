@@ -25,7 +25,7 @@ from rules.judge.observation import (
 )
 
 ROOT = Path(__file__).resolve().parents[4]
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 """How long a test waits for what must come; it comes within a fraction of that."""
 
 
@@ -33,16 +33,16 @@ class Listener:
     """A link, and what it said so far."""
 
     def __init__(self, mode, poll_s):
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.said = []
-        self.link = NvmlLink(mode, self.inbox.put, poll_s=poll_s)
+        self.link = NvmlLink(mode, self.event_queue.put, poll_s=poll_s)
 
     def until(self, kind, accept=lambda message: True):
         """The next message of this kind that is accepted; everything on the way is kept."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while time.monotonic() < end:
             try:
-                message = self.inbox.get(timeout=end - time.monotonic())
+                message = self.event_queue.get(timeout=end - time.monotonic())
             except queue.Empty:
                 break
             self.said.append(message)
@@ -61,7 +61,7 @@ def started(forked):
 
 
 @pytest.fixture
-def started_afresh():
+def started_again():
     """Start links to children with an interpreter of their own, as the agent does."""
     yield from starting()
 
@@ -80,8 +80,8 @@ def starting():
         listener.link.close(10.0)
 
 
-def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started_afresh, path):
-    heard = started_afresh(f"sim:{path}")
+def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started_again, path):
+    heard = started_again(f"sim:{path}")
     hello = heard.until(Inventory)
     assert (hello.driver, len(hello.gpus)) == ("580.95.05", 8)
     heard.until(TopologySeen)
@@ -94,11 +94,11 @@ def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started_afr
     assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
 
 
-def test_the_child_inherits_nothing_but_its_pipes(started_afresh, path, tmp_path):
+def test_the_child_inherits_nothing_but_its_pipes(started_again, path, tmp_path):
     secret = os.open(tmp_path / "kubeconfig", os.O_CREAT | os.O_RDWR)
     os.set_inheritable(secret, True)
     try:
-        heard = started_afresh(f"sim:{path}")
+        heard = started_again(f"sim:{path}")
         heard.until(Inventory)
         table = Path(f"/proc/{heard.link._child.pid}/fd")
         targets = [str(entry.readlink()) for entry in table.iterdir()]
@@ -200,7 +200,7 @@ def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch
     push_event(path, "xid", 3, 31)
     heard.status(SourceState.DOWN)
     assert heard.link.close(0.1) is False
-    assert child.wait(PATIENCE_S) == 0, "its standard input closed: it left in order"
+    assert child.wait(TIMEOUT_S) == 0, "its standard input closed: it left in order"
 
 
 def test_a_driver_restart_is_survived_without_a_word_of_alarm(started, path):
@@ -237,9 +237,9 @@ def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_p
     assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
-def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_afresh, path, monkeypatch):
+def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_again, path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    heard = started_afresh(f"sim:{path}")
+    heard = started_again(f"sim:{path}")
     assert "cannot be started" in heard.until(Note).text
     heard.status(SourceState.DOWN)
     monkeypatch.undo()
@@ -247,11 +247,11 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_afresh, 
 
 
 def test_the_child_takes_nothing_from_where_the_agent_was_started(
-    started_afresh, path, tmp_path, monkeypatch
+    started_again, path, tmp_path, monkeypatch
 ):
     for module in ("agent", "msgspec", "enum"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
     # Imports ignore what is no text there, and so do we.
     monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p), tmp_path / "nowhere"])
-    started_afresh(f"sim:{path}").status(SourceState.UP)
+    started_again(f"sim:{path}").status(SourceState.UP)

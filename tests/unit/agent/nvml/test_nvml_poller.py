@@ -17,19 +17,19 @@ from hack.sim.driver import NODES, install, set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from hack.sim.driver.numbers import SYMBOLS
 from rules.catalog.signals import Signal
-from tests.support.agent.nvml_sense import SIMULATED, Sense, on
+from tests.support.agent.nvml_collector import SIMULATED, Collector, on
 from tests.support.scenario.examples import examples
 
 
 @on(*SIMULATED)
 @pytest.mark.parametrize("branch", [530, 535, 550, 565, 570, 575, 580, 590, 615])
-def test_nothing_is_asked_below_its_branch(sense, branch):
-    set_node(sense.path, driver={"version": f"{branch}.1", "cuda": "12.0", "nvml": "1"})
-    sense = Sense(sense.path)
-    sense.said.clear()
-    values = sense.poll()
+def test_nothing_is_asked_below_its_branch(collector, branch):
+    set_node(collector.path, driver={"version": f"{branch}.1", "cuda": "12.0", "nvml": "1"})
+    collector = Collector(collector.path)
+    collector.said.clear()
+    values = collector.poll()
     too_new = {symbol for symbol, first in SYMBOLS.items() if first > branch}
-    assert not too_new & set(sense.calls())
+    assert not too_new & set(collector.calls())
     unknown = [s for s, v in values.items() if v == Absent(2) or v == Absent(13)]
     assert unknown == []
     assert (Signal.RECOVERY_ACTION in values) is (branch >= 565)
@@ -37,9 +37,9 @@ def test_nothing_is_asked_below_its_branch(sense, branch):
     assert 5 < values[Signal.POWER] < 1100, "watts"
 
 
-def test_signals_follow_the_node(sense):
+def test_signals_follow_the_node(collector):
     set_gpu(
-        sense.path,
+        collector.path,
         3,
         temperature={"gpu": 91, "memory": 88, "margin": -4, "slowdown_margin": -2},
         ecc={
@@ -55,7 +55,7 @@ def test_signals_follow_the_node(sense):
         inforom={"valid": False},
         recovery_action=4,
     )
-    values = sense.poll(3)
+    values = collector.poll(3)
     expected = {
         Signal.TEMPERATURE: 91,
         Signal.MEMORY_TEMPERATURE: 88,
@@ -86,8 +86,8 @@ def test_signals_follow_the_node(sense):
 
 
 @on("h100-8-mig")
-def test_mig_hides_row_remapping_which_is_absent_and_not_zero(sense):
-    split, whole = sense.poll(0, Tier.MEDIUM), sense.poll(4, Tier.MEDIUM)
+def test_mig_hides_row_remapping_which_is_absent_and_not_zero(collector):
+    split, whole = collector.poll(0, Tier.MEDIUM), collector.poll(4, Tier.MEDIUM)
     assert split[Signal.REMAP_FAILURE] == Absent(pynvml.NVML_ERROR_NOT_SUPPORTED)
     assert whole[Signal.REMAP_FAILURE] == 0
 
@@ -101,19 +101,21 @@ def test_mig_hides_row_remapping_which_is_absent_and_not_zero(sense):
     ],
     ids=["lost", "unplugged", "reset required"],
 )
-def test_a_broken_gpu_is_one_call_a_round_and_no_readings(sense, fault, word, code):
-    set_gpu(sense.path, 3, **fault)
-    sense.said.clear()
-    assert sense.poll(3, Tier.FAST) == {Signal.PRESENCE: word}
-    assert sense.faults() == [("nvmlDeviceGetFieldValues", code, sense.gpus[3].device.uuid)]
-    assert len(sense.calls()) == 1
-    assert sense.poll(3, Tier.MEDIUM) == {}
-    assert sense.poll(4, Tier.FAST)[Signal.PRESENCE] == "present"
+def test_a_broken_gpu_is_one_call_a_round_and_no_readings(collector, fault, word, code):
+    set_gpu(collector.path, 3, **fault)
+    collector.said.clear()
+    assert collector.poll(3, Tier.FAST) == {Signal.PRESENCE: word}
+    assert collector.faults() == [
+        ("nvmlDeviceGetFieldValues", code, collector.gpus[3].device.uuid)
+    ]
+    assert len(collector.calls()) == 1
+    assert collector.poll(3, Tier.MEDIUM) == {}
+    assert collector.poll(4, Tier.FAST)[Signal.PRESENCE] == "present"
 
 
-def test_one_failing_field_of_the_batch_costs_that_field(sense):
-    set_gpu(sense.path, 0, errors={"NVML_FI_DEV_REMAPPED_FAILURE": 999})
-    values = sense.poll(0, Tier.MEDIUM)
+def test_one_failing_field_of_the_batch_costs_that_field(collector):
+    set_gpu(collector.path, 0, errors={"NVML_FI_DEV_REMAPPED_FAILURE": 999})
+    values = collector.poll(0, Tier.MEDIUM)
     assert values[Signal.REMAP_FAILURE] == Absent(999)
     assert values[Signal.REMAP_PENDING] == 0
 
@@ -121,10 +123,10 @@ def test_one_failing_field_of_the_batch_costs_that_field(sense):
 @pytest.mark.parametrize(
     "edit", [{"driver_restart": 1}, {"errors": {"nvmlDeviceGetFieldValues": 18}}]
 )
-def test_a_driver_that_went_away_ends_the_process(sense, edit):
-    set_node(sense.path, **edit)
+def test_a_driver_that_went_away_ends_the_process(collector, edit):
+    set_node(collector.path, **edit)
     with pytest.raises(DriverGoneError) as gone:
-        sense.poll(0, Tier.FAST)
+        collector.poll(0, Tier.FAST)
     assert gone.value.fact.gpu == ""
 
 
@@ -139,15 +141,15 @@ CODES = (2, 3, 4, 6, 7, 10, 13, 14, 15, 16, 17, 20, 21, 25, 26, 27, 29, 999)
 def test_whatever_calls_fail_the_rest_is_read_and_nothing_is_made_up(errors, node):
     path = NODES / f"{node}.yaml"
     with install(path) as driver:
-        healthy = Sense(path).poll()
+        healthy = Collector(path).poll()
         # In memory only: the shipped file stays as it is.
         driver.library.node.gpus[0].errors.update(errors)
-        sense = Sense(path)
-        values = sense.poll()
-        events = GpuEvents(sense.call, sense.branch)
-        events.build(sense.gpus)
-        joined = topology(sense.call, sense.gpus, sense.branch)
-    assert len(sense.gpus) == len(joined.gpus)
+        collector = Collector(path)
+        values = collector.poll()
+        events = GpuEvents(collector.call, collector.branch)
+        events.build(collector.gpus)
+        joined = topology(collector.call, collector.gpus, collector.branch)
+    assert len(collector.gpus) == len(joined.gpus)
     if errors.get("nvmlDeviceValidateInforom") == 14:
         healthy[Signal.INFOROM_VALID] = 0
     if values.pop(Signal.PRESENCE) != healthy.pop(Signal.PRESENCE):
@@ -157,11 +159,11 @@ def test_whatever_calls_fail_the_rest_is_read_and_nothing_is_made_up(errors, nod
 
 
 @on("h200-1")
-def test_fields_that_the_driver_skips_in_a_batch_are_asked_again(sense):
-    values = sense.poll(tier=Tier.MEDIUM)
+def test_fields_that_the_driver_skips_in_a_batch_are_asked_again(collector):
+    values = collector.poll(tier=Tier.MEDIUM)
     assert values[Signal.C2C_ERRORS] == Absent(3)
     assert values[Signal.POWER_LIMIT] == values[Signal.POWER_LIMIT_DEFAULT] == 700.0
-    assert sense.poll(tier=Tier.MEDIUM, now=1.0)[Signal.POWER_LIMIT] == 700.0
+    assert collector.poll(tier=Tier.MEDIUM, now=1.0)[Signal.POWER_LIMIT] == 700.0
 
 
 def taken(schedule, now):

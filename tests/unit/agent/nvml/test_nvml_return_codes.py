@@ -18,9 +18,9 @@ from hack.sim.driver import set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from rules.catalog.signals import Signal
 from rules.judge.observation import Inventory, Readings, TopologySeen
-from tests.support.agent.nvml_sense import Judged, Sense, polled
+from tests.support.agent.nvml_collector import Collector, Judged, polled
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 FIELDS = "nvmlDeviceGetFieldValues"
 HANDLE = "nvmlDeviceGetHandleByIndex_v2"
 COUNT = "nvmlDeviceGetCount_v2"
@@ -55,10 +55,10 @@ PER_GPU: list[tuple[int, dict[str, Any], Any, set[str]]] = [
     PER_GPU,
     ids=[f"{code}-{next(iter(edit))}" for code, edit, _, _ in PER_GPU],
 )
-def test_a_code_about_one_gpu(sense, code, edit, reading, found):
-    judged = Judged(sense.path)
-    set_gpu(sense.path, 3, **edit)
-    values = polled(sense, judged)
+def test_a_code_about_one_gpu(collector, code, edit, reading, found):
+    judged = Judged(collector.path)
+    set_gpu(collector.path, 3, **edit)
+    values = polled(collector, judged)
     assert values.get(Signal.THERMAL_MARGIN) == reading
     assert judged.says() == found
     worst = {"Fatal": "Unhealthy", "Degraded": "Degraded"}
@@ -67,42 +67,42 @@ def test_a_code_about_one_gpu(sense, code, edit, reading, found):
 
 
 @pytest.mark.parametrize("code", [6, 10, 27, 28])
-def test_what_may_pass_by_itself_is_asked_again_at_the_next_poll(sense, code):
-    set_gpu(sense.path, 3, errors={MARGIN: code})
-    sense.poll(3, Tier.FAST)
-    set_gpu(sense.path, 3, errors={})
-    assert sense.poll(3, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == 51
+def test_what_may_pass_by_itself_is_asked_again_at_the_next_poll(collector, code):
+    set_gpu(collector.path, 3, errors={MARGIN: code})
+    collector.poll(3, Tier.FAST)
+    set_gpu(collector.path, 3, errors={})
+    assert collector.poll(3, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == 51
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 13, 25])
-def test_what_will_not_change_is_asked_again_after_an_hour(sense, code):
-    set_gpu(sense.path, 3, errors={MARGIN: code})
-    sense.poll(3, Tier.FAST)
-    set_gpu(sense.path, 3, errors={})
-    assert sense.poll(3, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == Absent(code)
-    assert sense.poll(3, Tier.FAST, now=3601.0)[Signal.THERMAL_MARGIN] == 51
+def test_what_will_not_change_is_asked_again_after_an_hour(collector, code):
+    set_gpu(collector.path, 3, errors={MARGIN: code})
+    collector.poll(3, Tier.FAST)
+    set_gpu(collector.path, 3, errors={})
+    assert collector.poll(3, Tier.FAST, now=15.0)[Signal.THERMAL_MARGIN] == Absent(code)
+    assert collector.poll(3, Tier.FAST, now=3601.0)[Signal.THERMAL_MARGIN] == 51
 
 
-def test_a_driver_that_counts_no_gpu_counts_zero(sense):
-    set_node(sense.path, errors={COUNT: 28})
-    again = Sense(sense.path)
+def test_a_driver_that_counts_no_gpu_counts_zero(collector):
+    set_node(collector.path, errors={COUNT: 28})
+    again = Collector(collector.path)
     assert again.gpus == []
 
 
 @pytest.fixture
 def link(path, forked):
     """A link that is not started yet, and its inbox."""
-    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    link = NvmlLink(f"sim:{path}", inbox.put, poll_s=1.0)
-    yield link, inbox
+    event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    link = NvmlLink(f"sim:{path}", event_queue.put, poll_s=1.0)
+    yield link, event_queue
     link.close(10.0)
 
 
-def hear(inbox, judged, wanted):
+def hear(event_queue, judged, wanted):
     """Judge what comes until a message is wanted; that message."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
-        message = inbox.get(timeout=PATIENCE_S)
+        message = event_queue.get(timeout=TIMEOUT_S)
         judged.take(message)
         if wanted(message):
             return message
@@ -125,11 +125,11 @@ AT_INIT = [
 
 @pytest.mark.parametrize(("code", "reason"), AT_INIT)
 def test_a_code_at_initialisation_blinds_and_is_no_fault(link, path, code, reason):
-    link, inbox = link
+    link, event_queue = link
     judged = Judged(path)
     set_node(path, init_error=code)
     link.start()
-    status = hear(inbox, judged, is_down)
+    status = hear(event_queue, judged, is_down)
     assert status.reason.value == reason
     assert not status.restart_agent, "it began so: another container would begin the same way"
     assert judged.health() == ("Unknown", reason)
@@ -140,30 +140,30 @@ def test_a_code_at_initialisation_blinds_and_is_no_fault(link, path, code, reaso
     ("code", "reason"), [(4, "NoAccess"), (17, "NoAccess"), (999, "DriverAbsent")]
 )
 def test_the_same_answer_for_every_gpu_speaks_of_the_driver(link, path, code, reason):
-    link, inbox = link
+    link, event_queue = link
     judged = Judged(path)
     set_node(path, errors={HANDLE: code})
     link.start()
-    hear(inbox, judged, is_down)
+    hear(event_queue, judged, is_down)
     assert judged.health() == ("Unknown", reason)
     assert judged.says() == set()
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known before", "never seen"])
 def test_an_unknown_error_for_one_gpu_leaves_the_others_their_health(link, path, known):
-    link, inbox = link
+    link, event_queue = link
     judged = Judged(path)
     fails = {HANDLE: 999, **dict.fromkeys(EVERYTHING - {"nvmlInitWithFlags"}, 999)}
     if known:
         link.start()
-        hear(inbox, judged, lambda message: isinstance(message, TopologySeen))
+        hear(event_queue, judged, lambda message: isinstance(message, TopologySeen))
         set_gpu(path, 3, errors=fails)
         link.request_refresh()
     else:
         set_gpu(path, 3, errors=fails)
         link.start()
     for _ in range(3):
-        said = hear(inbox, judged, is_missing)
+        said = hear(event_queue, judged, is_missing)
         judged.now += 15
         judged.look()
     assert bool(said.gpu) is known
@@ -176,17 +176,19 @@ def is_missing(message):
 
 
 def test_code_28_at_initialisation_is_a_count_of_zero(link, path):
-    link, inbox = link
+    link, event_queue = link
     set_node(path, init_error=28, gpus=[])
     judged = Judged(path)
     link.start()
-    hello = hear(inbox, judged, lambda message: isinstance(message, Inventory))
+    hello = hear(event_queue, judged, lambda message: isinstance(message, Inventory))
     assert hello.gpus == ()
-    hear(inbox, judged, lambda message: isinstance(message, NvmlStatus))
+    hear(event_queue, judged, lambda message: isinstance(message, NvmlStatus))
     assert judged.health() == ("Unknown", "NoGPU")
     set_node(path, init_error=0)
     link.request_refresh()
-    found = hear(inbox, judged, lambda message: isinstance(message, Inventory) and message.driver)
+    found = hear(
+        event_queue, judged, lambda message: isinstance(message, Inventory) and message.driver
+    )
     assert found.driver == "580.95.05"
 
 
@@ -205,13 +207,13 @@ EVERYTHING = {
     ids=["18 after a driver upgrade", "18 from a call", "999 from everything"],
 )
 def test_after_initialisation_18_and_999_ask_for_a_new_container(link, path, edit, reason):
-    link, inbox = link
+    link, event_queue = link
     judged = Judged(path)
     link.start()
-    hear(inbox, judged, lambda message: isinstance(message, Inventory))
+    hear(event_queue, judged, lambda message: isinstance(message, Inventory))
     set_node(path, **edit)
     link.request_refresh()
-    status = hear(inbox, judged, is_down)
+    status = hear(event_queue, judged, is_down)
     assert (status.reason.value, status.restart_agent) == (reason, True)
     assert judged.health() == ("Unknown", reason)
     assert judged.says() == set()

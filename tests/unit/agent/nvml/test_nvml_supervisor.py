@@ -47,7 +47,7 @@ def ended(status):
     return partial(exited, status=status)
 
 
-def let_go(reason):
+def approved(reason):
     return partial(release, reason=reason)
 
 
@@ -273,8 +273,8 @@ def test_an_arriving_gpu_ends_the_wait_for_an_absent_driver(bench):
 
 
 def test_release_and_resume(bench):
-    assert bench.feed(let_go("driver upgrade")) == [Send(Finish())]
-    assert bench.feed(let_go("again")) == [], "idempotent"
+    assert bench.feed(approved("driver upgrade")) == [Send(Finish())]
+    assert bench.feed(approved("again")) == [], "idempotent"
     assert words(bench.feed(ended(0))) == [RELEASED]
     assert bench.run(86400) == []
     assert [type(output) for output in bench.feed(resume)] == [Spawn]
@@ -282,13 +282,13 @@ def test_release_and_resume(bench):
 
 
 def test_resume_before_the_child_has_gone_waits_for_its_end_without_alarm(bench):
-    bench.feed(let_go("upgrade"), resume)
+    bench.feed(approved("upgrade"), resume)
     assert len(bench.times(Spawn)) == 1
     assert [type(output) for output in bench.feed(ended(0))] == [Spawn]
 
 
 def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
-    bench.feed(let_go("upgrade"))
+    bench.feed(approved("upgrade"))
     assert DOWN_HUNG in words(bench.run(61))
     assert words(bench.feed(ended(0))) == [RELEASED]
 
@@ -296,7 +296,7 @@ def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
 def test_release_of_a_child_that_is_waiting_to_be_started():
     bench = Bench()
     bench.feed(ended(1))
-    assert words(bench.feed(let_go("upgrade"))) == [RELEASED]
+    assert words(bench.feed(approved("upgrade"))) == [RELEASED]
     assert bench.run(600) == []
 
 
@@ -308,7 +308,7 @@ def test_close_leaves_a_hung_child_to_itself_and_never_kills_it_early(bench):
 
 def test_refresh_is_passed_on_only_to_a_running_child(bench):
     assert bench.feed(refresh) == [Send(Refresh())]
-    bench.feed(let_go("upgrade"))
+    bench.feed(approved("upgrade"))
     assert bench.feed(refresh) == []
 
 
@@ -318,7 +318,7 @@ INPUTS = st.one_of(
             HELLO,
             CALL,
             XID_119,
-            let_go("r"),
+            approved("r"),
             resume,
             gsp_timeout_seen,
             refresh,

@@ -47,7 +47,7 @@ def kept(server: Server, *sessions: str, **options: Any) -> list[tuple[str, bool
     said: list[tuple[str, bool]] = []
     keeper = keeper_of(server, tell=lambda *told: said.append(told), **options)
     for session in sessions:
-        keeper.mark_seen(session)
+        keeper.taint_seen(session)
         keeper.join(5)
     return said
 
@@ -140,7 +140,7 @@ def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> N
     keeper = keeper_of(server, look=lambda: answered.is_set)
     before = threading.active_count()
     for number in range(50):
-        keeper.mark_seen(f"s{number}")
+        keeper.taint_seen(f"s{number}")
     answered.set()
     keeper.join(5)
     for thread in threading.enumerate():
@@ -154,8 +154,8 @@ def test_what_was_begun_for_a_mark_that_came_off_is_ended() -> None:
     """A session that was short is looked at afterwards, too."""
     server, answered = Server(), threading.Event()
     keeper = keeper_of(server, look=lambda: answered.is_set)
-    keeper.mark_seen("s1")
-    keeper.mark_seen("")
+    keeper.taint_seen("s1")
+    keeper.taint_seen("")
     answered.set()
     keeper.join(5)
     assert [body["name"] for body in server.created] == ["s1"]

@@ -21,7 +21,7 @@ from agent.sources.host import (
 )
 from agent.sources.machine import (
     Machine,
-    MachineSense,
+    MachineCollector,
     UdevError,
     UdevMonitor,
     concerns_gpus,
@@ -124,9 +124,9 @@ def test_announcements_about_gpus_are_heard(
 
 def facts_of(machine: Machine, looks: int = 1) -> list[object]:
     facts: list[object] = []
-    sense = MachineSense(facts.append, machine)
+    collector = MachineCollector(facts.append, machine)
     for _ in range(looks):
-        sense.look()
+        collector.look()
     return facts
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.daemon.inbox import Inbox, Item
-from agent.daemon.sources import Senses
+from agent.daemon.event_queue import EventQueue, Item
+from agent.daemon.sources import Collectors
 from agent.settings import AgentSettings, add_options, settings_of
 from agent.sources.machine import UdevMonitor
 from hack.sim.driver import set_gpu
@@ -28,7 +28,7 @@ class Announcer(UdevMonitor):
 
 def settings(*arguments: str, udev: str) -> AgentSettings:
     parser = argparse.ArgumentParser()
-    add_options(parser, {}, senses_only=True)
+    add_options(parser, {}, collectors_only=True)
     return replace(settings_of(parser.parse_args(arguments)), udev=udev)
 
 
@@ -38,7 +38,7 @@ def seven_gpus(path: Path, udev: str, *flags: str) -> Iterator[tuple[list[Announ
     enumerates so many GPUs and has read them.
     """
     set_gpu(path, 7, unplugged=True)
-    inbox: Inbox[Item] = Inbox()
+    event_queue: EventQueue[Item] = EventQueue()
     announcers: list[Announcer] = []
 
     def monitor(
@@ -50,7 +50,7 @@ def seven_gpus(path: Path, udev: str, *flags: str) -> Iterator[tuple[list[Announ
     def until(count: int) -> None:
         deadline, gpus = time.monotonic() + WITHIN_S, -1
         while (left_s := deadline - time.monotonic()) > 0:
-            match inbox.get(left_s):
+            match event_queue.get(left_s):
                 case Inventory(gpus=found):
                     gpus = len(found)
                 case TopologySeen() if gpus == count:
@@ -58,14 +58,14 @@ def seven_gpus(path: Path, udev: str, *flags: str) -> Iterator[tuple[list[Announ
         raise AssertionError(f"NVML never enumerated {count} GPUs")
 
     given = settings(f"--nvml=sim:{path}", "--kmsg=off", *flags, udev=udev)
-    senses = Senses(given, inbox, udev=monitor)
-    senses.start(past_within_s=0.0)
+    collectors = Collectors(given, event_queue, udev=monitor)
+    collectors.start(past_within_s=0.0)
     try:
         until(7)
         yield announcers, until
     finally:
-        senses.close_log()
-        senses.close(WITHIN_S)
+        collectors.close_log()
+        collectors.close(WITHIN_S)
 
 
 def test_a_gpu_that_is_plugged_in_is_enumerated_when_udev_announces_it(path: Path) -> None:

@@ -80,7 +80,7 @@ async def test_a_mark_that_is_put_on_takes_its_record_and_its_event_along(settin
     event = d.EmitEvent(
         node="n1", node_uid="n", kind="Warning", reason="r", message="m", at=0.0, key="k"
     )
-    mark = d.MarkNode(node="n1", node_uid="n", session="s", patch={})
+    mark = d.TaintAndCordon(node="n1", node_uid="n", session="s", patch={})
 
     def decision(*parts: d.Write) -> d.Decision:
         return d.Decision(step="s", because="b", status=status, writes=parts)
@@ -188,12 +188,12 @@ async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
     await open_session(setting, "n1")
     cycle = cycle_of(setting, [])
 
-    async def marked() -> bool:
+    async def quarantined() -> bool:
         await cycle.look("n1")
         (session,) = setting.world.open_sessions("n1")
         return session.status.phase not in {"", "Pending"}
 
-    while not await marked():
+    while not await quarantined():
         pass
     looked = await cycle.look("n1")
     assert looked.again_in_s is not None

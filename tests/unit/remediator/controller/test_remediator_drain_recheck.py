@@ -10,10 +10,10 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.proxy.faults import Fault
-from remediator.kube.clock import Pace, PaceLane
+from remediator.kube.clock import CallQueue, RateLimiter
 from remediator.kube.gateway import Gateway
-from rules.api.mark import mark_patch
 from rules.api.nodes import FreshNode
+from rules.api.quarantine_taint import quarantine_patch
 from rules.api.timestamps import format_time
 from rules.api.writes import DeletePod, Evicting
 from rules.policy.policy import PodRule
@@ -24,7 +24,7 @@ from tests.support.remediator.scripted_server import until
 
 PODS_ON_NODE = 30
 """Three seconds of evictions at this rate: what changes behind the second is in time anywhere."""
-SLOW = {PaceLane.EVICT: 10}
+SLOW = {CallQueue.EVICT: 10}
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ async def cluster(tmp_path):
 async def low_rate_drain(setting, started_at=LONG_AGO):
     """A marked node with many pods, and a drain that has sent a few of its evictions."""
     cluster = setting.cluster
-    cluster.api._pace = Pace(SLOW, cluster.clock)
+    cluster.api._rate_limiter = RateLimiter(SLOW, cluster.clock)
     node = await cluster.api.get("/api/v1/nodes/n1", FreshNode)
-    patch = mark_patch(
+    patch = quarantine_patch(
         node, session="s-n1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=0.0
     )
     patch["metadata"].pop("resourceVersion")

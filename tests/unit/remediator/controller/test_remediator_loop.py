@@ -26,7 +26,7 @@ class Setting:
         self.loop = ControlLoop(
             some_edge(
                 self.clock,
-                api=SimpleNamespace(under_way=lambda lane: 0, last_answer_at=None),
+                api=SimpleNamespace(under_way=lambda call_queue: 0, last_answer_at=None),
                 world=world,
                 may_act=lambda: self.acts,
             ),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from remediator.controller.loop import WorkQueue
-from remediator.kube.clock import Pace, PaceLane
+from remediator.kube.clock import CallQueue, RateLimiter
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -89,8 +89,8 @@ async def test_a_waiting_taker_wakes_for_a_new_name(queue):
 
 
 async def test_a_bucket_holds_its_rate_and_allows_a_short_burst(clock):
-    pace = Pace({PaceLane.MARK: 100.0}, clock)
+    rate_limiter = RateLimiter({CallQueue.MARK: 100.0}, clock)
     began = clock.at
     for _ in range(210):
-        await pace.acquire(PaceLane.MARK)
+        await rate_limiter.acquire(CallQueue.MARK)
     assert clock.at - began == pytest.approx(2.0, abs=0.02)

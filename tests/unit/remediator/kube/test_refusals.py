@@ -12,9 +12,9 @@ from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import SetRepairCondition
 from tests.support.remediator.virtual_clock import VirtualClock
 
-MARK = d.MarkNode(node="n", node_uid="u", session="s", patch={})
+MARK = d.TaintAndCordon(node="n", node_uid="u", session="s", patch={})
 LABEL = d.RelabelNode(node="n", node_uid="u", session="s", patch={})
-UNMARK = d.UnmarkNode(node="n", node_uid="u", session="s", patch={})
+REMOVE_TAINT = d.RemoveTaint(node="n", node_uid="u", session="s", patch={})
 OPEN = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n"))
 SPEC = d.PatchSessionSpec(name="s", node="n", resource_version="1")
 STATUS = d.WriteSessionStatus(name="s", node="n", resource_version="1", status=QuarantineStatus())
@@ -70,7 +70,7 @@ def test_an_answer_of_the_moment_that_comes_again_and_again_is_a_refusal(code: i
     assert not refusal.permanent
 
 
-@pytest.mark.parametrize("write", [MARK, UNMARK, LABEL, OPEN, SPEC, STATUS])
+@pytest.mark.parametrize("write", [MARK, REMOVE_TAINT, LABEL, OPEN, SPEC, STATUS])
 def test_any_answer_that_lasts_for_half_a_minute_is_a_refusal(write: d.Write) -> None:
     clock = VirtualClock()
     kept = Refusals(clock)

@@ -14,7 +14,7 @@ from aiohttp import web
 from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError, HeldError
 from remediator.kube.api import Api
-from remediator.kube.clock import Pace, PaceLane
+from remediator.kube.clock import CallQueue, RateLimiter
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import (
@@ -39,7 +39,7 @@ async def talking_to(tmp_path, address, observe=None):
     clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "first"))
     await access.load()
-    api = Api(access, clock, Pace({}, clock), observe)
+    api = Api(access, clock, RateLimiter({}, clock), observe)
     await api.open()
     try:
         yield api, clock
@@ -60,7 +60,7 @@ async def test_an_object_is_decoded_and_the_call_says_who_asks(tmp_path):
     assert found.uid == "uid-a"
     assert seen[0]["User-Agent"].startswith("gpuward-remediator/")
     assert seen[0]["Authorization"] == "Bearer first"
-    assert calls == [("GET", PaceLane.READ, 200)]
+    assert calls == [("GET", CallQueue.READ, 200)]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_refusal_keeps_what_it_said(tmp_path, make, code, sentence, retr
         return make()
 
     async with connected(tmp_path, handler) as (api, _):
-        answer = await api.call(PaceLane.READ, "GET", "/x")
+        answer = await api.call(CallQueue.READ, "GET", "/x")
     assert (answer.code, answer.sentence()) == (code, sentence)
     assert answer.retry_after_s == retry_after_s
     with pytest.raises(ApiError):
@@ -110,7 +110,7 @@ async def test_silence_is_an_answer_too(tmp_path):
         await asyncio.sleep(60)
 
     async with connected(tmp_path, handler) as (api, _):
-        answer = await api.call(PaceLane.READ, "GET", "/x", timeout_s=0.05)
+        answer = await api.call(CallQueue.READ, "GET", "/x", timeout_s=0.05)
     assert answer.code == NO_ANSWER
     assert "nothing within" in answer.sentence()
 
@@ -119,9 +119,9 @@ async def test_an_unreachable_server_is_an_answer_too(tmp_path):
     clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1"))
     await access.load()
-    api = Api(access, clock, Pace({}, clock))
+    api = Api(access, clock, RateLimiter({}, clock))
     await api.open()
-    answer = await api.call(PaceLane.READ, "GET", "/x")
+    answer = await api.call(CallQueue.READ, "GET", "/x")
     await api.close()
     assert answer.code == NO_ANSWER
     # For a person: no class of a library, no address in memory.
@@ -161,10 +161,10 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
         raise TooLateError
 
     async with connected(tmp_path, handler) as (api, _):
-        await api.call(PaceLane.READ, "GET", "/before")
+        await api.call(CallQueue.READ, "GET", "/before")
         with pytest.raises(TooLateError):
-            await api.call(PaceLane.EVICT, "POST", "/evict", body={}, before_send=last_look)
-        await api.call(PaceLane.READ, "GET", "/after")
+            await api.call(CallQueue.EVICT, "POST", "/evict", body={}, before_send=last_look)
+        await api.call(CallQueue.READ, "GET", "/after")
     assert heard == ["/before", "/after"]
 
 
@@ -191,7 +191,7 @@ async def test_between_the_last_look_and_the_bytes_nothing_else_runs(tmp_path):
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         async with talking_to(tmp_path, f"http://127.0.0.1:{server.server_port}") as (api, _):
-            await api.call(PaceLane.EVICT, "POST", "/evict", body={}, before_send=last_look)
+            await api.call(CallQueue.EVICT, "POST", "/evict", body={}, before_send=last_look)
         server.shutdown()
     assert heard_before_anything_else == [True]
 
@@ -202,7 +202,7 @@ async def test_the_servers_date_corrects_the_clock(tmp_path):
 
     async with connected(tmp_path, handler) as (api, clock):
         for _ in range(3):
-            await api.call(PaceLane.READ, "GET", "/x")
+            await api.call(CallQueue.READ, "GET", "/x")
             clock.ahead_s += 1.2
     assert clock.now() == pytest.approx(2_524_608_000, abs=6)
 
@@ -217,7 +217,7 @@ async def test_the_date_of_one_answer_alone_moves_nothing(tmp_path):
     async with connected(tmp_path, handler) as (api, clock):
         for _ in range(3):
             before = clock.now()
-            await api.call(PaceLane.READ, "GET", "/x")
+            await api.call(CallQueue.READ, "GET", "/x")
             assert clock.now() == pytest.approx(before, abs=5)
     assert clock.skew.contradictions == 1
 
@@ -252,11 +252,11 @@ async def test_records_follow_the_marks_that_are_under_way(tmp_path):
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        mark = asyncio.create_task(api.call(PaceLane.MARK, "GET", "/mark"))
+        mark = asyncio.create_task(api.call(CallQueue.MARK, "GET", "/mark"))
         while not order:  # noqa: ASYNC110 - the other end of a connection
             await asyncio.sleep(0)
-        record = asyncio.create_task(api.call(PaceLane.RECORD, "GET", "/record"))
-        await api.call(PaceLane.READ, "GET", "/read")
+        record = asyncio.create_task(api.call(CallQueue.RECORD, "GET", "/record"))
+        await api.call(CallQueue.READ, "GET", "/read")
         assert order == ["/mark", "/read"]
         answer.set()
         await asyncio.gather(mark, record)
@@ -272,9 +272,9 @@ async def test_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        mark = asyncio.create_task(api.call(PaceLane.MARK, "GET", "/mark"))
+        mark = asyncio.create_task(api.call(CallQueue.MARK, "GET", "/mark"))
         await asyncio.sleep(0)
-        assert (await api.call(PaceLane.RECORD, "GET", "/record")).ok
+        assert (await api.call(CallQueue.RECORD, "GET", "/record")).ok
         mark.cancel()
         await asyncio.gather(mark, return_exceptions=True)
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, HeldError
 from remediator.kube.api import Api
-from remediator.kube.clock import Pace, PaceLane
+from remediator.kube.clock import CallQueue, RateLimiter
 from tests.support.remediator.edge import SteppedClock
 from tests.support.remediator.scripted_server import scripted_server, write_kubeconfig
 
@@ -19,7 +19,7 @@ async def talking_to(tmp_path, address):
     clock = SteppedClock()
     access = Access(write_kubeconfig(tmp_path / "kubeconfig", address, "t"))
     await access.load()
-    api = Api(access, clock, Pace({}, clock))
+    api = Api(access, clock, RateLimiter({}, clock))
     await api.open()
     try:
         yield api
@@ -29,7 +29,7 @@ async def talking_to(tmp_path, address):
 
 async def said(api, path="/x", *, method="POST", body=b"{}", **options):
     options = {"before_send": lambda: None, "timeout_s": 5, **options}
-    return await api.call(PaceLane.EVICT, method, path, body=body, **options)
+    return await api.call(CallQueue.EVICT, method, path, body=body, **options)
 
 
 @asynccontextmanager
@@ -124,5 +124,5 @@ async def test_a_target_that_ends_the_line_is_never_sent(tmp_path, method, targe
 
     async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
         with pytest.raises(ValueError, match="not the address of a request"):
-            await api.call(PaceLane.READ, method, target)
+            await api.call(CallQueue.READ, method, target)
     assert heard == []

@@ -73,12 +73,12 @@ async def test_harm_needs_a_renewal_within_ten_seconds_of_the_monotonic_clock(cl
     one = Replica(cluster, "one")
     await one.ask()
     cluster.clock.ahead_s += 9.0
-    assert one.elector.may_harm()
+    assert one.elector.may_disrupt()
     cluster.clock.ahead_s += 1.5
-    assert not one.elector.may_harm()
+    assert not one.elector.may_disrupt()
     assert one.elector.may_write()
     await one.elector.campaign()
-    assert one.elector.may_harm()
+    assert one.elector.may_disrupt()
 
 
 async def test_a_silent_leader_loses_the_lease_only_after_its_whole_duration_was_seen(cluster):

@@ -11,9 +11,9 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from remediator.kube.answer import Answer, Result, classify
 from remediator.kube.gateway import Gateway
 from rules.api import writes as d
-from rules.api.mark import mark_patch, unmark_patch
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause, Mode, QuarantineSpec, QuarantineStatus
+from rules.api.quarantine_taint import quarantine_patch, release_patch
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import Leader
 
@@ -38,8 +38,10 @@ def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node
 
 async def mark(gate):
     node = await gate.fresh_node("n1")
-    patch = mark_patch(node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0)
-    return d.MarkNode(node="n1", node_uid=node.uid, session="s", patch=patch)
+    patch = quarantine_patch(
+        node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0
+    )
+    return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 
 
 CAUSE = Cause(source="Human", message="a fire drill")
@@ -58,7 +60,9 @@ async def test_a_mark_is_sent_on_a_fresh_node(cluster):
     [
         pytest.param({"mode": Mode.SHADOW}, "mode is Shadow", id="Shadow"),
         pytest.param({"lead": Leader(write=False)}, "another replica leads", id="not leading"),
-        pytest.param({"lead": Leader(harm=False)}, "not renewed within 10 s", id="stale lease"),
+        pytest.param(
+            {"lead": Leader(disruption=False)}, "not renewed within 10 s", id="stale lease"
+        ),
         pytest.param(
             {"recheck": lambda write, node: "paused by alice"}, "paused by alice", id="recheck"
         ),
@@ -166,7 +170,7 @@ async def test_an_older_read_never_replaces_one_asked_later(cluster, monkeypatch
 
 
 async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
-    gate = gateway(cluster, mode=Mode.SHADOW, lead=Leader(harm=False))
+    gate = gateway(cluster, mode=Mode.SHADOW, lead=Leader(disruption=False))
     assert (await gate.send(CREATE)).done
     assert cluster.writes() == [("create", "gpuquarantines")]
 
@@ -175,7 +179,7 @@ async def test_in_shadow_a_mark_that_is_on_a_node_may_come_off(cluster):
     assert (await (gate := gateway(cluster)).send(await mark(gate))).done
     shadow = gateway(cluster, mode=Mode.SHADOW)
     node = await shadow.fresh_node("n1")
-    off = d.UnmarkNode(node="n1", node_uid=node.uid, session="s", patch=unmark_patch(node))
+    off = d.RemoveTaint(node="n1", node_uid=node.uid, session="s", patch=release_patch(node))
     assert (await shadow.send(off)).done
     after = await cluster.client.get(NODES, "n1")
     assert "taints" not in after["spec"]
@@ -230,7 +234,7 @@ ORPHAN = {"metadata": {"annotations": {"gpuward.io/session": None}}}
 
 async def test_an_orphan_s_mark_comes_off_only_when_its_session_certainly_is_not_there(cluster):
     gate = gateway(cluster)
-    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    off = d.RemoveTaint(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
     await gate.send(CREATE)
     held = await gate.send(off)
     assert (held.result, held.why) == (Result.HELD, "session s exists")
@@ -243,13 +247,13 @@ async def test_a_mark_that_names_another_nodes_session_is_an_orphan(cluster):
     await cluster.add_node("n2")
     gate = gateway(cluster)
     await gate.send(CREATE)
-    off = d.UnmarkNode(node="n2", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    off = d.RemoveTaint(node="n2", node_uid="u", session="s", patch=ORPHAN, orphan=True)
     assert (await gate.send(off)).done
 
 
 async def test_missing_definitions_free_no_node(cluster):
     await cluster.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "gpuquarantines.gpuward.io")
-    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    off = d.RemoveTaint(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
     sent = await gateway(cluster).send(off)
     assert sent.result is Result.HELD
     assert "session not read" in sent.why
@@ -259,7 +263,7 @@ async def test_missing_definitions_free_no_node(cluster):
 async def test_a_session_that_cannot_be_read_frees_no_node(cluster):
     error = ApiError(503, "ServiceUnavailable", "later")
     cluster.server.faults.fail(error, path=".*gpuquarantines")
-    off = d.UnmarkNode(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
+    off = d.RemoveTaint(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
     sent = await gateway(cluster).send(off)
     assert (sent.result, sent.answer) == (Result.UNKNOWN, None), "no answer to the write itself"
     assert cluster.writes() == []
@@ -278,9 +282,11 @@ def watching(cluster, node, **options):
     )
 
 
-def mark_on(node):
-    patch = mark_patch(node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0)
-    return d.MarkNode(node="n1", node_uid=node.uid, session="s", patch=patch)
+def taint_on(node):
+    patch = quarantine_patch(
+        node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0
+    )
+    return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 
 
 async def test_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster):
@@ -293,7 +299,7 @@ async def test_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster)
         return ""
 
     gate = watching(cluster, node, recheck=recheck)
-    assert (await gate.send(mark_on(node))).done
+    assert (await gate.send(taint_on(node))).done
     assert cluster.server.requests.count(verb="get", resource="nodes") == before
     assert checked == [node.uid, node.uid], "the rules look once more, and again on the connection"
 
@@ -302,7 +308,7 @@ async def test_a_mark_meets_no_other_version_than_it_was_decided_on(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
     await cluster.client.patch(NODES, "n1", opt_out)
-    sent = await watching(cluster, node).send(mark_on(node))
+    sent = await watching(cluster, node).send(taint_on(node))
     assert sent.result is Result.CONFLICT
     assert "taints" not in (await cluster.client.get(NODES, "n1"))["spec"]
 
@@ -313,7 +319,7 @@ async def test_a_mark_on_another_version_than_the_watch_shows_is_read_for(cluste
         node, metadata=msgspec.structs.replace(node.metadata, resource_version="1")
     )
     before = cluster.server.requests.count(verb="get", resource="nodes")
-    assert (await watching(cluster, older).send(mark_on(node))).done
+    assert (await watching(cluster, older).send(taint_on(node))).done
     assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
 
 

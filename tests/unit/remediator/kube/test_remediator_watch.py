@@ -196,10 +196,10 @@ async def test_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
         pytest.param({"silence_s": 20.0}, 25, 10, id="listed often"),
     ],
 )
-async def test_a_watch_that_hangs_makes_the_view_old(tmp_path, options, calm_s, more_s):
+async def test_a_watch_that_hangs_makes_the_view_old(tmp_path, options, quiet_s, more_s):
     async with watching(tmp_path, quiet, **options) as (cache, _):
         await until(lambda: cache.unfollowed_since is None)
-        clock_of(cache).ahead_s += calm_s
+        clock_of(cache).ahead_s += quiet_s
         assert cache.too_old() == ""
         clock_of(cache).ahead_s += more_s
         assert "nodes" in cache.too_old()

@@ -15,7 +15,7 @@ from tests.support.remediator.kubectl_objects import (
     HEALTHS,
     PAUSES,
     QUARANTINES,
-    marked,
+    quarantined,
     session,
     sick,
 )
@@ -52,7 +52,7 @@ KEPT_OF_RECORDS = KEPT | {"scope", "since", "lastAt", "endedAt", "outcome", "lem
 
 
 def fill(hosted: HostedServer) -> None:
-    node = marked(
+    node = quarantined(
         NAME, SESSION, annotations={"gpuward.io/hold": EVIL, "gpuward.io/repaired": EVIL}
     )
     load(hosted, r.NODES, node)

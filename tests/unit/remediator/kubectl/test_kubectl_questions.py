@@ -13,7 +13,7 @@ from hack.sim.cluster.server import HostedServer
 from remediator.kube.answer import Answer
 from remediator.kubectl.cluster import checked
 from remediator.kubectl.command import CommandError
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.node_state import NodeLook
 from remediator.kubectl.why import why_lines as why
 from rules.api.names import ANNOTATION_REPAIRED
 from rules.api.nodes import PauseView
@@ -29,9 +29,9 @@ from tests.support.remediator.kubectl_objects import (
     QUARANTINES,
     Object,
     ago,
-    marked,
     node,
     policy_map,
+    quarantined,
     session,
     sick,
 )
@@ -100,7 +100,9 @@ def world(policy: str = "mode: Enforce") -> Callable[[HostedServer], None]:
         load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
         load(hosted, r.LEASES, lease(NOW))
         names = ("gpu-out", "gpu-cordoned")
-        load(hosted, r.NODES, *(marked(name, f"{name}-s") for name in names), node("gpu-well"))
+        load(
+            hosted, r.NODES, *(quarantined(name, f"{name}-s") for name in names), node("gpu-well")
+        )
         draining = session("gpu-out-s", "gpu-out", "Draining", "x")
         cordoned = session("gpu-cordoned-s", "gpu-cordoned", "Marked", "x")
         cordoned["spec"]["level"] = "Cordon"

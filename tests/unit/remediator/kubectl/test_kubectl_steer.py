@@ -81,8 +81,8 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
         except CommandError as error:
             return f"refused: {error}"
 
-    marked = session(JOINED, "gpu-7", "Marked", "m", spec={"level": "Cordon"})
-    with cluster(folder, lambda hosted: load(hosted, QUARANTINES, marked)) as found:
+    quarantined = session(JOINED, "gpu-7", "Marked", "m", spec={"level": "Cordon"})
+    with cluster(folder, lambda hosted: load(hosted, QUARANTINES, quarantined)) as found:
         said = asyncio.run(told(found))
         return found.get(QUARANTINES, JOINED)["spec"], said
 

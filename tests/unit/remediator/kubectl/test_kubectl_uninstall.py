@@ -15,9 +15,9 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Caller
 from hack.sim.cluster.server import HostedServer
 from remediator.kubectl import uninstall
-from rules.api.mark import mark_patch
 from rules.api.names import CONDITION_VALIDATED
 from rules.api.nodes import FreshNode
+from rules.api.quarantine_taint import quarantine_patch
 from rules.repair.adapter import REPAIR_CONDITIONS
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, lease, load
 from tests.support.remediator.kubectl_objects import NOW, QUARANTINES, ago, node, session
@@ -154,8 +154,14 @@ def storm(kubectl: Kubectl) -> None:
         path = f"/api/v1/nodes/{name}"
         written(kubectl, f"{path}/status", "gpuward-agent", body, STRATEGIC_MERGE_PATCH)
         fresh = msgspec.convert(kubectl.get(r.NODES, name), FreshNode)
-        mark = mark_patch(fresh, session=f"{name}-0badcafe", reason="Xid79", phase="Draining",
-                          mark="CordonAndTaint", now=NOW - 60)  # fmt: skip
+        mark = quarantine_patch(
+            fresh,
+            session=f"{name}-0badcafe",
+            reason="Xid79",
+            phase="Draining",
+            mark="CordonAndTaint",
+            now=NOW - 60,
+        )
         written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
 
 
@@ -186,13 +192,13 @@ def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
     """Also of a cordon of ours: it is there still, and nobody else's."""
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
-        marked = pictures(kubectl)
+        quarantined = pictures(kubectl)
         code, would, err = kubectl("uninstall", "--dry-run")
         question, first, *_ = err.splitlines()
         assert question.startswith("This ends gpuward")
         assert first == "dry run: each line says what would be done, and nothing is changed"
         assert code == 0, err
-        assert pictures(kubectl) == marked
+        assert pictures(kubectl) == quarantined
         _, does, _ = kubectl("uninstall", "--yes")
         assert would.splitlines()[1].strip() == does.strip()
 
@@ -212,12 +218,12 @@ def test_a_pod_that_does_not_end_stops_it_before_any_node(
     }  # fmt: skip
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
-        marked = pictures(kubectl)
+        quarantined = pictures(kubectl)
         load(kubectl.hosted, r.PODS, pod)
         code, _, err = kubectl("uninstall", "--yes")
         assert code == 1
         assert "gpuward/agent-0: still there" in err
-        assert pictures(kubectl) == marked
+        assert pictures(kubectl) == quarantined
 
 
 def test_another_namespace_is_named_at_once_and_nothing_is_deleted(
@@ -345,10 +351,10 @@ def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(
     monkeypatch.setattr(uninstall, "RELEASED_WITHIN_S", 0.1)
     with cluster(tmp_path, leading) as kubectl:
         storm(kubectl)
-        marked = pictures(kubectl)
+        quarantined = pictures(kubectl)
         code, _, err = kubectl("uninstall", "--yes")
         verbs = {one.verb for one in kubectl.hosted.server.requests.all}
-        assert pictures(kubectl) == marked
+        assert pictures(kubectl) == quarantined
     assert code == 1
     assert "plain: the remediator does not release it; kubectl gpuward why NODE says why" in err
     assert "delete" not in verbs
@@ -357,16 +363,16 @@ def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(
 def test_without_a_leader_nobody_takes_a_request_back_and_nothing_is_done(
     tmp_path: Path,
 ) -> None:
-    def unled(hosted: HostedServer) -> None:
+    def no_leader(hosted: HostedServer) -> None:
         fill(hosted)
         asked(hosted)
 
-    with cluster(tmp_path, unled) as kubectl:
+    with cluster(tmp_path, no_leader) as kubectl:
         storm(kubectl)
-        marked = pictures(kubectl)
+        quarantined = pictures(kubectl)
         code, _, err = kubectl("uninstall", "--yes")
         verbs = {one.verb for one in kubectl.hosted.server.requests.all}
-        assert pictures(kubectl) == marked
+        assert pictures(kubectl) == quarantined
     assert code == 1
     assert "repairs were asked of others for plain, and only a remediator takes that back" in err
     assert "delete" not in verbs

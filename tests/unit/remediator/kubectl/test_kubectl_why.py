@@ -25,8 +25,8 @@ from tests.support.remediator.kubectl_objects import (
     Object,
     ago,
     condition,
-    marked,
     node,
+    quarantined,
     session,
     sick,
     verdict,
@@ -87,7 +87,7 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
         "s", NAME, "Released", f"Released: healthy for 10m; refused: {clause}.",
         conditions=[condition("Blocked", "MarkRefused", f"Refused: {clause}.")],
     )  # fmt: skip
-    text = " ".join(" ".join(why(look(verdict(NAME), ended, on=marked(NAME, "s")))).split())
+    text = " ".join(" ".join(why(look(verdict(NAME), ended, on=quarantined(NAME, "s")))).split())
     assert "carries a mark of gpuward without an open session" in text
     assert f"refused: {clause}." in text
     assert "blocked MarkRefused" in text
@@ -105,7 +105,7 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
     policy = load_policy({"mode": "Enforce", "external": [site]})
     assert isinstance(policy, Policy)
     uid = "uid-7"
-    on = marked(NAME, "gpu-7-1")
+    on = quarantined(NAME, "gpu-7-1")
     on["metadata"]["uid"] = uid
     on["status"]["conditions"].append(
         {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from remediator.kubectl.node_look import GPU_LABELS, NodeLook, has_gpus
+from remediator.kubectl.node_state import GPU_LABELS, NodeLook, has_gpus
 from remediator.kubectl.why import why_lines as why
 from rules.api.metadata import ObjectMeta
 from rules.api.names import LABEL_GPUS
@@ -21,8 +21,8 @@ from tests.support.remediator.kubectl_objects import (
     Object,
     ago,
     condition,
-    marked,
     node,
+    quarantined,
     session,
     sick,
 )
@@ -63,7 +63,7 @@ def look(
 
 SILENT = sick(NAME, publisher={"heartbeat": ago(60)})
 MANY = tuple(ended(number, steps=("Pending", "Joined")) for number in range(6))
-CALM: dict[str, tuple[Callable[[], NodeLook], str]] = {
+QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
     "nothing in the way": (look, OPENS),
     "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "while it is opted out"),
     "a silent agent": (lambda: look(health=SILENT), "bring the agent back first"),
@@ -84,9 +84,9 @@ CALM: dict[str, tuple[Callable[[], NodeLook], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CALM)
+@pytest.mark.parametrize("case", QUIET)
 def test_why_says_whether_a_session_opens_as_the_rules_decide_it(case: str) -> None:
-    made, expected = CALM[case]
+    made, expected = QUIET[case]
     seen = made()
     assert seen.node is not None
     assert seen.policy is not None
@@ -115,7 +115,7 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     paused = [condition("Paused", "PolicyUnread", "No policy could be read.")]
     phase, holds = ("Draining", paused) if mode == "Enforce" else ("Marked", [])
     opened = session(SESSION, NAME, phase, "So it stands.", mode=mode, conditions=holds)
-    there = marked(NAME, SESSION) if mode == "Enforce" else node(NAME)
+    there = quarantined(NAME, SESSION) if mode == "Enforce" else node(NAME)
     said = told(seen_by(sick(NAME), opened, on=there, policy=UnreadPolicy()))
     assert "mode Enforce" not in said
     assert "switched" not in said

@@ -89,10 +89,10 @@ def test_why_so_many_are_unknown_after_the_api_server_was_away_is_one_sentence()
         name: AgentPod(uid=name, node=name, ready=False, ready_changed_at=NOW - 60)
         for name in names
     }
-    blind = dataclasses.replace(of, snapshot=dataclasses.replace(of.snapshot, agents=agents))
+    no_data = dataclasses.replace(of, snapshot=dataclasses.replace(of.snapshot, agents=agents))
 
     said = "4 of 4 agents' pods stopped being Ready at about the same time"
-    assert said in fleet_html(blind).replace("&#39;", "'")
+    assert said in fleet_html(no_data).replace("&#39;", "'")
     assert said not in fleet_html(of).replace("&#39;", "'")
 
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from remediator.kube.clock import PaceLane
+from remediator.kube.clock import CallQueue
 from remediator.metrics import Metrics
 from remediator.page.server import (
     MOST_CONNECTIONS,
@@ -170,7 +170,7 @@ async def test_a_scrape_refreshes_first_and_speaks_prometheus():
 def example() -> str:
     """One page with every metric and every label."""
     metrics = Metrics()
-    metrics.observe_call("GET", PaceLane.READ, 200, 0.01)
+    metrics.observe_call("GET", CallQueue.READ, 200, 0.01)
     metrics.fault_to_unschedulable.observe(0.3)
     metrics.evictions.labels("evicted").inc()
     metrics.writes.labels("MarkNode", "done").inc()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from remediator.kubectl.node_look import NodeLook
+from remediator.kubectl.node_state import NodeLook
 from remediator.kubectl.why import why_lines as why
 from remediator.view.state import PageState
 from rules.api.health import IncidentStatus

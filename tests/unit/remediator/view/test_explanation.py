@@ -11,7 +11,14 @@ from rules.api.nodes import QuarantineView
 from rules.catalog.why_not import WhyNot
 from rules.policy.policy import Policy, UnreadPolicy
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look
-from tests.support.remediator.kubectl_objects import Object, ago, condition, marked, session, sick
+from tests.support.remediator.kubectl_objects import (
+    Object,
+    ago,
+    condition,
+    quarantined,
+    session,
+    sick,
+)
 
 ONCE = "once nothing blocks it: "
 STUCK = (
@@ -42,7 +49,7 @@ def explained(
 ) -> Explanation:
     spec = {"level": level, **changes.pop("spec", {})}
     one = session(SESSION, NAME, phase, "m", conditions=list(conditions), spec=spec, **changes)
-    on = marked(NAME, SESSION)
+    on = quarantined(NAME, SESSION)
     on["status"]["conditions"] = [{"type": "Ready", "status": ready}] if ready else []
     health = sick(NAME, level=level, closed=closed, publisher={"heartbeat": ago(1)})
     seen = look(health, on=on, **({"policy": policy} if policy else {}))

@@ -9,7 +9,6 @@ import pytest
 from hack.sim.cluster.store.selectors import parse_label_selector
 from rules.api.evidence import EvidenceView, session_of
 from rules.api.health import plain
-from rules.api.mark import read_note
 from rules.api.names import ANNOTATION_SESSION
 from rules.api.nodes import (
     MAX_WORDS,
@@ -27,11 +26,12 @@ from rules.api.object_name import (
 )
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Cause, PauseScope, PauseSpec
+from rules.api.quarantine_taint import read_note
 from rules.api.requests import request
 from rules.api.selectors import parse_selector
 from rules.api.timestamps import format_micro_time, format_time, parse_time, utc, utc_of
 from rules.drain.eviction import EvictionKind, classify
-from rules.fleet.node_health import mark_unknown
+from rules.fleet.node_health import set_unknown
 from rules.session.causes import CRD_CAUSES, MAX_CAUSES, appended, session_name
 from rules.session.exclusions import pause_covers
 from rules.session.observation import staleness
@@ -71,7 +71,7 @@ def test_a_silent_agent_with_such_a_time_is_called_silent(text: str, field: str)
     publisher = {"heartbeat": text} if field == "heartbeat" else {"pod": "x/y", "podUID": "u"}
     status = {"publisher": publisher, "observedAt": text, "nodeUID": node().uid}
     health = msgspec.convert({"metadata": {"name": "n0"}, "status": status}, HealthView)
-    write = mark_unknown(node(), health, {}, observing_since=0.0, now=NOW)
+    write = set_unknown(node(), health, {}, observing_since=0.0, now=NOW)
     assert write is not None
     assert request(write).body is not None
 
@@ -151,11 +151,11 @@ def test_more_causes_than_fit_come_to_rest() -> None:
     assert len(full) == MAX_CAUSES
     assert appended(full, wanted) == full
     assert appended(full, reversed(wanted)) == full
-    grave = causes(3, severity="Fatal", name="f")
-    with_grave = appended(full, [*wanted, *grave])
-    assert set(grave) <= set(with_grave), "a graver cause takes the place of a milder one"
-    assert with_grave[0] == full[0]
-    assert appended(with_grave, [*wanted, *grave]) == with_grave
+    severe = causes(3, severity="Fatal", name="f")
+    with_severe = appended(full, [*wanted, *severe])
+    assert set(severe) <= set(with_severe), "a graver cause takes the place of a milder one"
+    assert with_severe[0] == full[0]
+    assert appended(with_severe, [*wanted, *severe]) == with_severe
 
 
 def test_what_still_holds_takes_the_place_of_what_ended() -> None:

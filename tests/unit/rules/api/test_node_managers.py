@@ -5,10 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rules.api.mark import annotations_left, cordon_stays, mark_patch, unmark_patch
 from rules.api.names import ANNOTATION_DO_NOT_DISRUPT
 from rules.api.node_managers import changes_since, claimed_by_another
 from rules.api.nodes import FreshNode
+from rules.api.quarantine_taint import (
+    annotations_left,
+    cordon_stays,
+    quarantine_patch,
+    release_patch,
+)
 from rules.api.timestamps import parse_time
 
 SINCE = parse_time("2026-01-01T00:00:00Z") or 0.0
@@ -23,10 +28,10 @@ def entry(manager: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
     return {"manager": manager, "operation": "Update", "fieldsV1": fields, **more}
 
 
-def marked_node(*managers: dict[str, Any]) -> FreshNode:
+def quarantined_node(*managers: dict[str, Any]) -> FreshNode:
     """A node with our mark and these managers."""
     bare = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}}
-    patch = mark_patch(
+    patch = quarantine_patch(
         msgspec.convert(bare, FreshNode),
         session="s1", reason="Xid79", phase="Marked", mark="CordonAndTaint", now=SINCE,
     )  # fmt: skip
@@ -59,15 +64,15 @@ OURS = entry("gpuward-remediator", CORDON, time=BEFORE)
     ],
 )
 def test_a_claim_counts_with_and_without_a_time(managers: list[dict[str, Any]], who: str) -> None:
-    node = marked_node(*managers)
+    node = quarantined_node(*managers)
     assert claimed_by_another(node, ("f:spec", "f:unschedulable"), SINCE) == who
     assert cordon_stays(node) == (f"{who} cordoned it during the quarantine" if who else "")
-    assert ("unschedulable" in unmark_patch(node)["spec"]) == (not who)
+    assert ("unschedulable" in release_patch(node)["spec"]) == (not who)
 
 
 def test_an_annotation_that_another_manager_applied_stays() -> None:
-    node = marked_node(OURS, entry("flux", ANNOTATION, operation="Apply"))
-    patch = unmark_patch(node)
+    node = quarantined_node(OURS, entry("flux", ANNOTATION, operation="Apply"))
+    patch = release_patch(node)
     assert ANNOTATION_DO_NOT_DISRUPT not in patch["metadata"]["annotations"]
     assert patch["spec"]["unschedulable"] is None, "it claimed no cordon"
     assert annotations_left(node) == (ANNOTATION_DO_NOT_DISRUPT,)
@@ -96,13 +101,13 @@ LABELLED: dict[str, Any] = {"f:metadata": {"f:labels": {"f:plan.upgrade.cattle.i
 def test_a_manager_is_told_by_the_name_of_its_client(
     manager: str, kind: str, program: str
 ) -> None:
-    (change,) = changes_since(marked_node(entry(manager, LABELLED, time=AFTER)), SINCE)
+    (change,) = changes_since(quarantined_node(entry(manager, LABELLED, time=AFTER)), SINCE)
     assert (change.kind, change.program) == (kind, program)
     assert change.at == parse_time(AFTER)
 
 
 def test_changes_come_newest_first() -> None:
-    node = marked_node(
+    node = quarantined_node(
         entry("system-upgrade-controller", LABELLED, time="2026-01-01T00:10:00Z"),
         entry("karpenter", TAINTED, time=AFTER),
         entry("gpuward-remediator", CORDON, time="2026-01-01T00:20:00Z"),
@@ -121,10 +126,10 @@ def test_changes_come_newest_first() -> None:
     ],
 )
 def test_what_names_no_writer_since_then_is_no_change(written: dict[str, Any]) -> None:
-    assert changes_since(marked_node(written), SINCE) == ()
+    assert changes_since(quarantined_node(written), SINCE) == ()
 
 
 def test_a_change_within_the_second_of_the_moment_counts() -> None:
-    node = marked_node(entry("kured", LABELLED, time="2026-01-01T00:00:00Z"))
+    node = quarantined_node(entry("kured", LABELLED, time="2026-01-01T00:00:00Z"))
     assert changes_since(node, SINCE + 0.9), "managedFields keeps whole seconds"
     assert not changes_since(node, SINCE + 1.0)

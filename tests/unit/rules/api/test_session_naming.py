@@ -7,7 +7,7 @@ import pytest
 
 from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, QuarantineView
-from rules.api.quarantine import Cause, gravest_reason
+from rules.api.quarantine import Cause, most_severe_reason
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.causes import actionable, cause_of, session_name, worst
@@ -137,4 +137,4 @@ PERSON = Cause(source="Human", severity="Degraded")
 def test_walk_a_drain_that_got_worse_is_named_by_the_worst(
     causes: tuple[Cause, ...], expected: str
 ) -> None:
-    assert gravest_reason(causes) == expected
+    assert most_severe_reason(causes) == expected

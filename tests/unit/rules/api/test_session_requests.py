@@ -55,7 +55,9 @@ WRITES: list[Any] = [
         id="delete-evidence",
     ),
     pytest.param(
-        d.MarkNode(node="n0", node_uid="u", session="s1", patch={"spec": {"unschedulable": True}}),
+        d.TaintAndCordon(
+            node="n0", node_uid="u", session="s1", patch={"spec": {"unschedulable": True}}
+        ),
         "PATCH /api/v1/nodes/n0?fieldManager=gpuward-remediator",
         {"spec": {"unschedulable": True}},
         id="mark",
@@ -137,7 +139,7 @@ WRITES: list[Any] = [
         id="unknown",
     ),
     pytest.param(
-        d.SetVerdictSilent(node="n0", resource_version="5", since=""),
+        d.SetHealthSilent(node="n0", resource_version="5", since=""),
         "PATCH /apis/gpuward.io/v1alpha1/gpunodehealths/n0/status",
         {"metadata": {"resourceVersion": "5"}, "status": {"silentSince": None}},
         id="heard again",

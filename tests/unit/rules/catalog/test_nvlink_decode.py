@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rules.catalog.nvlink import nvlink4_verdict, nvlink5_rule, nvlink5_rules
+from rules.catalog.nvlink import nvlink4_assessment, nvlink5_rule, nvlink5_rules
 from rules.catalog.reason import Action, Severity
 from rules.catalog.xid import reason_for_xid
 
@@ -101,6 +101,6 @@ def test_the_rule_becomes_the_reason(
     ],
 )  # fmt: skip
 def test_registers_of_xid_74(words: tuple[int, ...], severity: Severity, action: Action) -> None:
-    verdict = nvlink4_verdict(words)
+    verdict = nvlink4_assessment(words)
     assert (verdict.severity, verdict.action) == (severity, action)
     assert reason_for_xid(74, words=words).severity is severity

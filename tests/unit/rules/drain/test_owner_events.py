@@ -8,7 +8,7 @@ from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.quarantine import Cause
 from rules.api.requests import request
 from rules.api.writes import DeletePod, EmitEvent, EvictPod
-from rules.drain.blockers import owner_told
+from rules.drain.blockers import owner_reported
 
 POD: dict[str, Any] = {
     "node": "gpu-1", "namespace": "team-a", "name": "train-0", "uid": "u-pod",
@@ -23,7 +23,7 @@ VERDICT = HealthStatus(
 
 
 def told(*causes: Cause, gone: EvictPod | DeletePod = EVICTED, verdict=VERDICT) -> EmitEvent:
-    return owner_told(gone, "gpu-1-5e55", causes, verdict, 1_750_000_000.0)
+    return owner_reported(gone, "gpu-1-5e55", causes, verdict, 1_750_000_000.0)
 
 
 def test_one_sentence_says_what_where_why_under_what_and_where_to_look() -> None:

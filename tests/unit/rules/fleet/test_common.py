@@ -39,7 +39,7 @@ def fleet(count: int, rack_of: int, **labels: str) -> dict[str, NodeView]:
     }
 
 
-def verdicts(
+def assessments(
     *nodes: str, reason: str = HOT, active: bool = True, severity: str = "Degraded"
 ) -> dict[str, HealthView]:
     incident = IncidentStatus(id="i", reason=reason, severity=severity, active=active)
@@ -73,16 +73,16 @@ def test_a_common_cause_is_what_chance_does_not_explain(
     racks: int, hot: tuple[str, ...], found: str | None
 ) -> None:
     nodes = fleet(racks * 8, 8, **{"node.kubernetes.io/instance-type": "p5"})
-    causes = common_causes(fleet_labels(nodes), verdicts(*hot))
+    causes = common_causes(fleet_labels(nodes), assessments(*hot))
     assert [cause.shared for cause in causes] == ([] if found is None else [found])
 
 
 @pytest.mark.parametrize(
     "healths",
     [
-        pytest.param(verdicts(*several(*range(8)), active=False), id="over"),
-        pytest.param(verdicts(*several(*range(8)), severity="Info"), id="worth-no-word"),
-        pytest.param(verdicts(*several(*range(900, 908))), id="nodes-that-are-gone"),
+        pytest.param(assessments(*several(*range(8)), active=False), id="over"),
+        pytest.param(assessments(*several(*range(8)), severity="Info"), id="worth-no-word"),
+        pytest.param(assessments(*several(*range(900, 908))), id="nodes-that-are-gone"),
         pytest.param({}, id="all-well"),
     ],
 )
@@ -98,7 +98,7 @@ def test_only_faults_that_go_on_are_compared(healths: dict[str, HealthView]) -> 
     ],
 )
 def test_several_whole_racks_are_counted_and_three_of_them_named(racks: int, named: str) -> None:
-    (cause,) = common_causes(fleet_labels(fleet(160, 8)), verdicts(*several(*range(racks * 8))))
+    (cause,) = common_causes(fleet_labels(fleet(160, 8)), assessments(*several(*range(racks * 8))))
     assert cause.message == (
         f"ThermalSlowdown on all {racks * 8} nodes with {named}, none elsewhere: look at what "
         "they share first"
@@ -109,7 +109,7 @@ def test_the_pool_that_a_fault_takes_as_a_whole_is_named_before_its_racks() -> N
     north = fleet(400, 8, **{"example.com/pool": "north"})
     south = {f"s{name}": node for name, node in fleet(400, 8, **{"example.com/pool": "s"}).items()}
     causes = common_causes(
-        fleet_labels({**north, **south}, ("example.com/pool",)), verdicts(*north)
+        fleet_labels({**north, **south}, ("example.com/pool",)), assessments(*north)
     )
     assert [cause.shared for cause in causes] == ["example.com/pool=north"]
 

@@ -78,8 +78,8 @@ def test_when_there_are_too_many_the_oldest_closed_go() -> None:
         closed(replace(opened(FINDING, "b", NOW), id=f"closed-{n:03}"), NOW + n, "x")
         for n in range(80)
     ]
-    grave = replace(opened(FINDING, "b", NOW), id="grave")
-    kept, gone = capped((*many, grave))
+    severe = replace(opened(FINDING, "b", NOW), id="grave")
+    kept, gone = capped((*many, severe))
     assert (len(kept), gone) == (64, 17)
     assert kept[0].id == "grave"
     assert kept[-1].id == "closed-017"

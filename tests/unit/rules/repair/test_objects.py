@@ -24,7 +24,7 @@ from rules.repair.adapter import (
 )
 from rules.repair.ladder import Step
 from rules.repair.objects import (
-    AskVerdict,
+    AskAssessment,
     given_up,
     is_over,
     merged,
@@ -146,7 +146,7 @@ def obj(uid: str = "u", node: str = "gpu-1", **meta: Any) -> dict[str, Any]:
 GOES, ASKED = "goes", "asked"
 
 
-def told(found: AskVerdict) -> str:
+def told(found: AskAssessment) -> str:
     said = {"waits": found.waits, "cannot": found.cannot}
     spoken = [f"{key}: {value}" for key, value in said.items() if value]
     return ASKED if found.asked else (spoken or [GOES])[0]

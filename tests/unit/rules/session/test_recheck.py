@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from rules.api import writes as d
-from rules.api.mark import mark_patch
 from rules.api.nodes import HealthView, PauseView, QuarantineView
 from rules.api.quarantine import DrainStatus
+from rules.api.quarantine_taint import quarantine_patch
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.drain_plan import DrainInput
 from rules.drain.plan import kept_from_eviction, kept_from_force
@@ -25,7 +25,7 @@ POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web-1", "ui
 EVICT = d.EvictPod(**POD, session="s1")
 TELL = d.SetDisruptionTarget(**POD, at=NOW, message="m")
 DELETE = d.DeletePod(**POD, grace_s=30, by_policy="p")
-MARK = d.MarkNode(node="n0", node_uid="uid-n0", session="s1", patch={})
+MARK = d.TaintAndCordon(node="n0", node_uid="uid-n0", session="s1", patch={})
 FAULT = {"source": "Detector", "incident": "i1", "reason": "Xid79", "severity": "Fatal"}
 PERSON = {"source": "Human", "reason": "Requested", "message": "it smells"}
 
@@ -74,28 +74,32 @@ def fleet(
 
 OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}
 OF_KARPENTER = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
-PATCH = mark_patch(
+PATCH = quarantine_patch(
     node(), session="s1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=NOW
 )
 
 
-def marked_node(*, spec: dict[str, Any] | None = None, **parts: Any) -> Any:
+def quarantined_node(*, spec: dict[str, Any] | None = None, **parts: Any) -> Any:
     meta = {"annotations": PATCH["metadata"]["annotations"], **parts.pop("metadata", {})}
     return node(metadata=meta, spec=PATCH["spec"] | (spec or {}), **parts)
 
 
 NODE_CHANGED = [
-    pytest.param(marked_node(metadata={"labels": {"gpuward.io/opt-out": "true"}}), id="opted-out"),
-    pytest.param(marked_node(spec={"taints": [OURS, OF_KARPENTER]}), id="karpenter"),
-    pytest.param(marked_node(metadata={"deletionTimestamp": format_time(NOW)}), id="deleting"),
     pytest.param(
-        marked_node(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}),
+        quarantined_node(metadata={"labels": {"gpuward.io/opt-out": "true"}}), id="opted-out"
+    ),
+    pytest.param(quarantined_node(spec={"taints": [OURS, OF_KARPENTER]}), id="karpenter"),
+    pytest.param(
+        quarantined_node(metadata={"deletionTimestamp": format_time(NOW)}), id="deleting"
+    ),
+    pytest.param(
+        quarantined_node(status={"conditions": [{"type": "Ready", "status": "Unknown"}]}),
         id="unreachable",
     ),
     pytest.param(node(), id="no-mark"),
-    pytest.param(marked_node(spec={"unschedulable": False}), id="uncordoned"),
-    pytest.param(marked_node(spec={"taints": []}), id="untainted"),
-    pytest.param(marked_node(metadata={"uid": "other"}), id="replaced"),
+    pytest.param(quarantined_node(spec={"unschedulable": False}), id="uncordoned"),
+    pytest.param(quarantined_node(spec={"taints": []}), id="untainted"),
+    pytest.param(quarantined_node(metadata={"uid": "other"}), id="replaced"),
 ]
 
 
@@ -110,17 +114,17 @@ def test_a_mark_is_held_back_on_a_namesake() -> None:
 
 
 def test_the_mark_of_another_session_stops_an_eviction() -> None:
-    assert "s1" in recheck(d.EvictPod(**POD, session="s0"), marked_node(), fleet())
+    assert "s1" in recheck(d.EvictPod(**POD, session="s0"), quarantined_node(), fleet())
 
 
 def test_a_pause_that_is_over_stops_nothing() -> None:
     over = fleet(pause={"until": format_time(NOW - 1)})
-    assert recheck(EVICT, marked_node(), over) == ""
+    assert recheck(EVICT, quarantined_node(), over) == ""
 
 
 def test_what_does_no_harm_is_not_held_back() -> None:
-    unmark = d.UnmarkNode(node="n0", node_uid="u", session="s1", patch={})
-    assert recheck(unmark, node(), fleet(pause={}, gone=True)) == ""
+    remove_taint = d.RemoveTaint(node="n0", node_uid="u", session="s1", patch={})
+    assert recheck(remove_taint, node(), fleet(pause={}, gone=True)) == ""
 
 
 MOVED_ON = [
@@ -149,8 +153,8 @@ MOVED_ON = [
 def test_a_pod_is_left_alone_once_its_session_moved_on(
     write: d.Write, change: dict[str, Any], why: str
 ) -> None:
-    assert recheck(write, marked_node(), fleet()) == ""
-    assert why in recheck(write, marked_node(), fleet(**change))
+    assert recheck(write, quarantined_node(), fleet()) == ""
+    assert why in recheck(write, quarantined_node(), fleet(**change))
 
 
 @pytest.mark.parametrize(
@@ -171,8 +175,8 @@ def test_a_first_mark_is_held_back_once_nothing_asks_for_it(
 def test_what_a_person_asked_for_needs_no_verdict_and_no_selector() -> None:
     asked: dict[str, Any] = {"causes": (PERSON,), "active": False, "nodeSelector": "pool=x"}
     assert recheck(MARK, node(), fleet(phase="Pending", **asked)) == ""
-    assert recheck(EVICT, marked_node(), fleet(**asked)) == ""
-    assert recheck(EVICT, marked_node(), fleet(**asked, level="Cordon")) != ""
+    assert recheck(EVICT, quarantined_node(), fleet(**asked)) == ""
+    assert recheck(EVICT, quarantined_node(), fleet(**asked, level="Cordon")) != ""
 
 
 def look(**parts: Any) -> DrainInput:

@@ -111,13 +111,15 @@ class TestHistory:
         assert [w.name for w in outlived(sessions, rules, NOW)] == ["s21"]
 
     def test_a_rule_does_not_forget_within_its_window(self) -> None:
-        marked: dict[str, Any] = {
+        quarantined: dict[str, Any] = {
             "mode": "Enforce",
             "timeline": [{"at": format_time(NOW), "step": "Marked"}],
         }
         many = [self.ended(i, 0.1) for i in range(MAX_PER_NODE)]
         repaired = [
-            session(f"r{i}", phase="Released", phaseSince=format_time(NOW - i * 86400), **marked)
+            session(
+                f"r{i}", phase="Released", phaseSince=format_time(NOW - i * 86400), **quarantined
+            )
             for i in (3, 6, 8)
         ]
         assert [w.name for w in outlived([*many, *repaired], policy_of(), NOW)] == ["r8"]
@@ -137,7 +139,7 @@ class TestHistory:
 BARE_NODE = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "7"}}
 
 
-def marked_session() -> QuarantineView:
+def tainted_session() -> QuarantineView:
     return msgspec.convert(
         {
             "metadata": {"name": "gpu-1-1", "uid": "s1", "resourceVersion": "3"},
@@ -159,7 +161,7 @@ def test_s44_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step:
     """The watch may not have brought our own patch yet; the API server has it."""
     seen = NodeObservation(name="gpu-1", node=msgspec.convert(BARE_NODE, kind))
 
-    assert decide(marked_session(), seen, NOW, policy_of()).step == step
+    assert decide(tainted_session(), seen, NOW, policy_of()).step == step
 
 
 @pytest.mark.parametrize(

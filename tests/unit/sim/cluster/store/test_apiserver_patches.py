@@ -28,8 +28,8 @@ async def test_one_merge_patch_marks_a_node_all_or_nothing():
             },
             "spec": {"unschedulable": True, "taints": [OURS]},
         }
-        marked = await api.patch(f"{NODES}/n1", mark)
-        assert marked["spec"] == {"unschedulable": True, "taints": [OURS]}
+        quarantined = await api.patch(f"{NODES}/n1", mark)
+        assert quarantined["spec"] == {"unschedulable": True, "taints": [OURS]}
         again = await api("PATCH", f"{NODES}/n1", mark, content_type=MERGE_PATCH)
         assert (again.code, again.reason, again.message) == (409, "Conflict", MODIFIED)
         assert again.details == {"name": "n1", "kind": "nodes"}

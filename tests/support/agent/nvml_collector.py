@@ -33,7 +33,7 @@ BOOTED_LONG_AGO = 1_800_000_000.0
 SIMULATED = sorted(path.stem for path in NODES.glob("*.yaml"))
 
 
-class Sense:
+class Collector:
     """What the child does, step by step: enumerate, poll, wait; and what it said on the way."""
 
     def __init__(self, path):
@@ -98,27 +98,27 @@ class Judged:
         }
 
 
-def polled(sense, judged, rounds=4, before_each=lambda number: None):
+def polled(collector, judged, rounds=4, before_each=lambda number: None):
     """Some rounds of polls of all GPUs; what GPU 3 read last. `before_each` edits the node."""
     judged.judgement.observe(
         SourceChanged(at=judged.now, source=SourceName.NVML, state=SourceState.UP)
     )
-    devices = tuple(gpu.device for gpu in sense.gpus)
+    devices = tuple(gpu.device for gpu in collector.gpus)
     judged.take(Inventory(at=judged.now, driver="580.95.05", gpus=devices))
-    judged.take(topology(sense.call, sense.gpus, sense.branch))
+    judged.take(topology(collector.call, collector.gpus, collector.branch))
     values: dict[Signal, Any] = {}
     for number in range(rounds):
         before_each(number)
         judged.now += 15
         judged.look()
-        for gpu in sense.gpus:
+        for gpu in collector.gpus:
             for tier in Tier:
-                sense.said.clear()
-                read = sense.poller.poll(gpu, tier, judged.now)
+                collector.said.clear()
+                read = collector.poller.poll(gpu, tier, judged.now)
                 told = {s: None if isinstance(v, Absent) else v for s, v in read.items()}
                 uuid, pci = gpu.device.uuid, gpu.device.pci
                 readings = Readings(at=judged.now, gpu=uuid, pci=pci, values=told)
-                for message in (*sense.said, readings):
+                for message in (*collector.said, readings):
                     judged.take(message)
                 if gpu.device.index == 3:
                     values |= read

@@ -5,8 +5,14 @@ from typing import Any
 
 import pytest
 
-from rules.api.mark import MarkState, cordon_stays, mark_patch, mark_state, unmark_patch
 from rules.api.names import ANNOTATION_SESSION
+from rules.api.quarantine_taint import (
+    QuarantineState,
+    cordon_stays,
+    quarantine_patch,
+    quarantine_state,
+    release_patch,
+)
 from rules.api.timestamps import parse_time
 from tests.support.scenario.drain_objects import node
 
@@ -21,7 +27,9 @@ def note(**parts: Any) -> str:
     )
 
 
-def marked(*, spec: dict[str, Any] | None = None, text: str | None = None, **meta: Any) -> Any:
+def quarantined(
+    *, spec: dict[str, Any] | None = None, text: str | None = None, **meta: Any
+) -> Any:
     annotations = {
         ANNOTATION_SESSION: note() if text is None else text,
         **meta.pop("annotations", {}),
@@ -34,7 +42,7 @@ def marked(*, spec: dict[str, Any] | None = None, text: str | None = None, **met
 
 def patch_of(target: Any, **parts: Any) -> dict[str, Any]:
     arguments = {"session": "s1", "reason": "Xid79", "phase": "Marked", "mark": "CordonAndTaint"}
-    return mark_patch(target, **{**arguments, **parts}, now=NOW)
+    return quarantine_patch(target, **{**arguments, **parts}, now=NOW)
 
 
 def test_the_mark_is_one_patch_with_the_version() -> None:
@@ -58,7 +66,7 @@ def test_the_mark_is_one_patch_with_the_version() -> None:
 
 
 def test_marking_again_keeps_the_first_record() -> None:
-    half_undone = marked(spec={"taints": [OURS]})
+    half_undone = quarantined(spec={"taints": [OURS]})
     patch = patch_of(half_undone, reason="Other")
     assert patch["spec"]["taints"] == [OURS], "the taint keeps the reason it opened with"
     recorded = json.loads(patch["metadata"]["annotations"][ANNOTATION_SESSION])
@@ -75,32 +83,36 @@ def test_a_reason_that_is_no_taint_value_loses_the_value_not_the_mark(reason: st
 @pytest.mark.parametrize(
     ("target", "state"),
     [
-        pytest.param(node(), MarkState.ABSENT, id="absent"),
-        pytest.param(marked(), MarkState.WHOLE, id="whole"),
-        pytest.param(marked(spec={"taints": [OURS]}), MarkState.UNCORDONED, id="uncordoned"),
-        pytest.param(marked(spec={"unschedulable": True}), MarkState.UNTAINTED, id="untainted"),
-        pytest.param(marked(text=note(session="s2")), MarkState.FOREIGN, id="foreign"),
-        pytest.param(marked(text="{"), MarkState.UNRECORDED, id="unreadable"),
-        pytest.param(marked(text="x" * 9999), MarkState.UNRECORDED, id="too-long"),
+        pytest.param(node(), QuarantineState.ABSENT, id="absent"),
+        pytest.param(quarantined(), QuarantineState.WHOLE, id="whole"),
         pytest.param(
-            marked(text=note(mark="Taint"), spec={"taints": [OURS]}),
-            MarkState.WHOLE,
+            quarantined(spec={"taints": [OURS]}), QuarantineState.UNCORDONED, id="uncordoned"
+        ),
+        pytest.param(
+            quarantined(spec={"unschedulable": True}), QuarantineState.UNTAINTED, id="untainted"
+        ),
+        pytest.param(quarantined(text=note(session="s2")), QuarantineState.FOREIGN, id="foreign"),
+        pytest.param(quarantined(text="{"), QuarantineState.UNRECORDED, id="unreadable"),
+        pytest.param(quarantined(text="x" * 9999), QuarantineState.UNRECORDED, id="too-long"),
+        pytest.param(
+            quarantined(text=note(mark="Taint"), spec={"taints": [OURS]}),
+            QuarantineState.WHOLE,
             id="taint-only",
         ),
         pytest.param(
-            marked(text=note(mark="Cordon"), spec={"unschedulable": True}),
-            MarkState.WHOLE,
+            quarantined(text=note(mark="Cordon"), spec={"unschedulable": True}),
+            QuarantineState.WHOLE,
             id="cordon-only",
         ),
     ],
 )
-def test_what_is_on_the_node(target: Any, state: MarkState) -> None:
-    assert mark_state(target, "s1") is state
+def test_what_is_on_the_node(target: Any, state: QuarantineState) -> None:
+    assert quarantine_state(target, "s1") is state
 
 
 def test_the_reverse_touches_nothing_foreign() -> None:
-    target = marked(spec={"unschedulable": True, "taints": [FOREIGN, OURS]})
-    patch = unmark_patch(target)
+    target = quarantined(spec={"unschedulable": True, "taints": [FOREIGN, OURS]})
+    patch = release_patch(target)
     assert patch == {
         "metadata": {
             "resourceVersion": "7",
@@ -121,8 +133,8 @@ def test_annotations_come_back_unless_somebody_changed_them_since() -> None:
         "karpenter.sh/do-not-disrupt": "true",
         "cluster-autoscaler.kubernetes.io/scale-down-disabled": "false",
     }
-    target = marked(text=note(priorAnnotations=prior), annotations=now_there)
-    assert unmark_patch(target)["metadata"]["annotations"] == {
+    target = quarantined(text=note(priorAnnotations=prior), annotations=now_there)
+    assert release_patch(target)["metadata"]["annotations"] == {
         ANNOTATION_SESSION: None,
         "karpenter.sh/do-not-disrupt": "30m",
     }
@@ -131,17 +143,17 @@ def test_annotations_come_back_unless_somebody_changed_them_since() -> None:
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        pytest.param(marked(), "", id="ours"),
+        pytest.param(quarantined(), "", id="ours"),
         pytest.param(
-            marked(text=note(priorUnschedulable=True)),
+            quarantined(text=note(priorUnschedulable=True)),
             "it was cordoned before session s1",
             id="older",
         ),
         pytest.param(
-            marked(text="{"), "its state before the quarantine is not recorded", id="lost"
+            quarantined(text="{"), "its state before the quarantine is not recorded", id="lost"
         ),
         pytest.param(
-            marked(spec={"taints": [OURS]}, text=note(priorUnschedulable=True)),
+            quarantined(spec={"taints": [OURS]}, text=note(priorUnschedulable=True)),
             "",
             id="uncordoned",
         ),
@@ -149,6 +161,6 @@ def test_annotations_come_back_unless_somebody_changed_them_since() -> None:
 )
 def test_when_the_cordon_stays(target: Any, why: str) -> None:
     assert cordon_stays(target) == why
-    assert ("unschedulable" in unmark_patch(target).get("spec", {})) == (
+    assert ("unschedulable" in release_patch(target).get("spec", {})) == (
         target.spec.unschedulable and not why
     )

@@ -29,7 +29,7 @@ _ENDS_WITHIN_S: Final = 120.0
 _AUTOSCALER_VALUE: Final = "true"
 
 
-class MarkState(StrEnum):
+class QuarantineState(StrEnum):
     """How the node looks against the session that should have marked it."""
 
     ABSENT = "Absent"
@@ -45,7 +45,7 @@ class MarkState(StrEnum):
     @property
     def undone(self) -> bool:
         """Whether somebody took a part of the mark off."""
-        return self in {MarkState.UNCORDONED, MarkState.UNTAINTED}
+        return self in {QuarantineState.UNCORDONED, QuarantineState.UNTAINTED}
 
 
 def read_note(node: NodeView) -> MarkNote | None:
@@ -58,27 +58,27 @@ def own_taint(node: NodeView) -> Taint | None:
     return next((taint for taint in node.spec.taints if taint.key == names.TAINT_QUARANTINE), None)
 
 
-def marked(node: NodeView) -> bool:
+def quarantined(node: NodeView) -> bool:
     """Whether anything of a mark is on the node."""
     return names.ANNOTATION_SESSION in node.annotations or own_taint(node) is not None
 
 
-def mark_state(node: NodeView, session: str) -> MarkState:
+def quarantine_state(node: NodeView, session: str) -> QuarantineState:
     """Compare what is on the node with what `session` should have put there."""
     note = read_note(node)
     tainted = own_taint(node) is not None
     if note is None:
-        return MarkState.UNRECORDED if tainted else MarkState.ABSENT
+        return QuarantineState.UNRECORDED if tainted else QuarantineState.ABSENT
     if note.session != session:
-        return MarkState.FOREIGN
+        return QuarantineState.FOREIGN
     if "Taint" in note.mark and not tainted:
-        return MarkState.UNTAINTED
+        return QuarantineState.UNTAINTED
     if "Cordon" in note.mark and not node.spec.unschedulable:
-        return MarkState.UNCORDONED
-    return MarkState.WHOLE
+        return QuarantineState.UNCORDONED
+    return QuarantineState.WHOLE
 
 
-def mark_patch(
+def quarantine_patch(
     node: NodeView,
     *,
     session: str,
@@ -176,7 +176,7 @@ def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
     }
 
 
-def unmark_patch(node: NodeView) -> dict[str, Any]:
+def release_patch(node: NodeView) -> dict[str, Any]:
     """The reverse: our parts off, the recorded prior state back, nothing foreign touched."""
     note = read_note(node)
     claimed = _annotations_of_others(node)
@@ -207,14 +207,14 @@ def unmark_patch(node: NodeView) -> dict[str, Any]:
     return patch
 
 
-def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+def stray_taints(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """What we alone set on a node whose taint and record are gone, for people; () for nothing.
 
     It stays: a person who took the mark off may have left the cordon on purpose, and a second
     `kubectl cordon` leaves no trace. `lives` says from when to when each ended session lived that
     is still known: what was last written in one of them is that session's.
     """
-    if marked(node):
+    if quarantined(node):
         return ()
     found = [
         f"annotation {name}"
@@ -229,7 +229,7 @@ def stray_marks(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[
 
 def stray_label(node: NodeView) -> bool:
     """Whether our label says that the node is in quarantine, and nothing else does."""
-    return names.LABEL_QUARANTINE in node.labels and not marked(node)
+    return names.LABEL_QUARANTINE in node.labels and not quarantined(node)
 
 
 def stray_label_patch(node: NodeView) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def stray_label_patch(node: NodeView) -> dict[str, Any]:
 
 def may_have_strays(node: NodeView) -> bool:
     """Whether the node is to be read, managers included, before it is known what is whose."""
-    return not marked(node) and (
+    return not quarantined(node) and (
         node.spec.unschedulable
         or stray_label(node)
         or any(node.annotations.get(name) == _AUTOSCALER_VALUE for name in AUTOSCALER_ANNOTATIONS)

@@ -31,7 +31,7 @@ Test = tuple[int, pytest.Item]
 """A test with its place among all of them."""
 
 
-class Lanes:
+class Queues:
     """The tests that no process has yet, file by file."""
 
     def __init__(self, tests: Sequence[pytest.Item], processes: int) -> None:

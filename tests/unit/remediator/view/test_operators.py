@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from remediator.view.people import MUST_ACT, MUST_APPROVE, MUST_RELEASE, part_of_people
+from remediator.view.operators import MUST_ACT, MUST_APPROVE, MUST_RELEASE, part_of_people
 from rules.api.nodes import HealthView, PauseView, QuarantineView
 from rules.api.quarantine import Cause, Condition, ReleaseRequest
 from rules.catalog.why_not import WhyNot
@@ -36,7 +36,7 @@ def test_a_pause_of_the_fleet_does_not_hide_what_a_node_needs_from_its_operator(
         {"metadata": {"name": "p"}, "spec": {"scope": {"all": True}, "by": "ann"}}, PauseView
     )
     there = by_hand("Quarantined")
-    closed = verdict_with(active=False, of=there)
+    closed = health_with(active=False, of=there)
     assert part_of_people(node("b"), there, (pause,), NOW, closed) == ("paused", MUST_RELEASE)
 
 
@@ -48,7 +48,7 @@ def by_hand(phase: str, **spec: object) -> QuarantineView:
     return msgspec.structs.replace(there, spec=msgspec.structs.replace(there.spec, **found))
 
 
-def verdict_with(*, active: bool, of: QuarantineView) -> HealthView:
+def health_with(*, active: bool, of: QuarantineView) -> HealthView:
     """The node's verdict knows the session's incident."""
     said = [
         {"id": c.incident, "reason": c.reason, "active": active}
@@ -60,10 +60,10 @@ def verdict_with(*, active: bool, of: QuarantineView) -> HealthView:
 
 def test_what_only_people_ask_for_a_person_ends() -> None:
     there = by_hand("Quarantined")
-    closed = verdict_with(active=False, of=there)
+    closed = health_with(active=False, of=there)
     assert part_of_people(node("b"), there, (), NOW, closed) == (MUST_RELEASE,)
     assert part_of_people(HELD, there, (), NOW, closed) == ("held",)
-    assert part_of_people(node("b"), there, (), NOW, verdict_with(active=True, of=there)) == ()
+    assert part_of_people(node("b"), there, (), NOW, health_with(active=True, of=there)) == ()
     assert part_of_people(node("b"), there, (), NOW) == (), "nobody knows that the fault is gone"
     assert part_of_people(node("b"), by_hand("Draining"), (), NOW, closed) == ()
     assert part_of_people(node("b"), by_hand("Marked"), (), NOW, closed) == (), "its turn comes"

@@ -11,7 +11,7 @@ from remediator.kubectl import in_force
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.in_force import Leadership
-from remediator.view.people import part_of_people
+from remediator.view.operators import part_of_people
 from rules.api import gpu_record, quarantine
 from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.health import IncidentStatus
@@ -259,7 +259,7 @@ def leading_reason(session: QuarantineView) -> str:
     """The most severe cause, and how many more there are: the first may be the least severe."""
     causes = session.spec.causes
     more = f" +{len(causes) - 1}" if len(causes) > 1 else ""
-    return f"{quarantine.gravest_reason(causes)}{more}"
+    return f"{quarantine.most_severe_reason(causes)}{more}"
 
 
 def has_gpus(node: NodeView) -> bool:

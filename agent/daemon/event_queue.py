@@ -22,7 +22,7 @@ DEFAULT_ROOM = 4096
 """Kernel facts under way at once: about 4 MiB at the longest line, half a second of judgement."""
 
 
-class Inbox(Generic[T]):
+class EventQueue(Generic[T]):
     """A FIFO of facts for one consumer, with bounded room for the one fast producer."""
 
     def __init__(self, room: int = DEFAULT_ROOM) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hack.sim.manifests import read_manifests
-from rules.api import mark, names
+from rules.api import names, quarantine_taint
 from rules.api.nodes import NodeView
 from rules.api.requests import request
 from rules.api.writes import SetNodeUnknown
@@ -29,10 +29,10 @@ from tests.support.cluster.admission_nodes import (
 )
 
 
-def marked_by_us(original: dict[str, Any]) -> dict[str, Any]:
+def tainted_by_us(original: dict[str, Any]) -> dict[str, Any]:
     """What the mark makes of a node, from the very patch the remediator sends."""
     view = as_view(original)
-    patch = mark.mark_patch(
+    patch = quarantine_taint.quarantine_patch(
         view, session="s", reason="Xid79", phase="Marked", mark="CordonAndTaint", now=0.0
     )
     return merged(original, patch)
@@ -63,12 +63,12 @@ def remediator_write(new: dict[str, Any], old: dict[str, Any], resource: str = "
 
 @pytest.mark.parametrize("original", [node(), bare()], ids=["a full node", "a bare node"])
 def test_the_mark_goes_on_and_off(original: dict[str, Any]) -> None:
-    on = marked_by_us(original)
+    on = tainted_by_us(original)
     assert on["spec"]["unschedulable"] is True
     assert refusals(remediator_write(on, original)) == []
-    relabelled = merged(on, mark.relabel_patch(as_view(on), "Draining"))
+    relabelled = merged(on, quarantine_taint.relabel_patch(as_view(on), "Draining"))
     assert refusals(remediator_write(relabelled, on)) == []
-    off = merged(on, mark.unmark_patch(as_view(on)))
+    off = merged(on, quarantine_taint.release_patch(as_view(on)))
     assert refusals(remediator_write(off, on)) == []
 
 
@@ -167,7 +167,7 @@ def test_the_names_in_the_policies_are_those_of_the_code() -> None:
     assert listed("gpuward-agent-node-fields", "ours") == set(names.AGENT_LABELS)
     ours = {
         names.ANNOTATION_SESSION,
-        *mark.AUTOSCALER_ANNOTATIONS,
+        *quarantine_taint.AUTOSCALER_ANNOTATIONS,
     }
     assert listed("gpuward-remediator-mark", "ourNotes") == ours
 

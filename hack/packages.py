@@ -1,6 +1,6 @@
 """Draw the packages and their imports into docs/architecture.md.
 
-`python -m hack.rooms` writes it, `--check` compares. The sentence of a package is the first
+`python -m hack.packages` writes it, `--check` compares. The sentence of a package is the first
 of its `__init__`. Arrows that follow from others (A to C where A to B to C) are left out.
 """
 
@@ -135,7 +135,7 @@ def main() -> int:
     """Write or compare; 1 when the page differs."""
     known = modules()
     drawn = filled(PAGE.read_text(encoding="utf-8"), "picture", picture(arrows(known)))
-    return write_or_check("hack.rooms", {PAGE: filled(drawn, "packages", table(known))})
+    return write_or_check("hack.packages", {PAGE: filled(drawn, "packages", table(known))})
 
 
 if __name__ == "__main__":

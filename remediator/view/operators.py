@@ -156,7 +156,7 @@ def pause_scope(pause: PauseView) -> str:
     return " and ".join(said)
 
 
-def mark_stays(session: QuarantineView) -> bool:
+def taint_stays(session: QuarantineView) -> bool:
     """Whether it has ended and its mark could not be taken off: the node is still out."""
     return not observation.is_open(session) and is_true(session.status, "Blocked")
 

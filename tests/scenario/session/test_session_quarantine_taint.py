@@ -11,7 +11,7 @@ from rules.api import writes as d
 from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
 from rules.api.timestamps import format_time
 from tests.support.scenario.fleets import fleet
-from tests.support.scenario.session_world import World, deaths
+from tests.support.scenario.session_world import World, kill_points
 
 NODE = "n0"
 
@@ -22,7 +22,7 @@ def test_s01_a_cordon_older_than_us_stays() -> None:
     world.fail_until(NODE, "Quarantined")
     session = world.session(NODE).name
     world.heal_until_released(NODE)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert world.unschedulable(NODE)
     assert f"it was cordoned before session {session}" in world.message(NODE)
 
@@ -113,11 +113,11 @@ def test_a_cordon_claimed_by_server_side_apply_stays_and_its_owner_is_named() ->
     ]
     world.heal_until_released(NODE)
     assert world.unschedulable(NODE)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert "argocd-controller cordoned it during the quarantine" in world.message(NODE)
 
 
-@pytest.mark.parametrize("when", [d.MarkNode, d.UnmarkNode])
+@pytest.mark.parametrize("when", [d.TaintAndCordon, d.RemoveTaint])
 def test_s12_a_taint_added_between_read_and_write_survives(when: type) -> None:
     world = fleet(4)
     world.taint(NODE, "early")
@@ -143,10 +143,10 @@ def test_autoscaler_annotations_come_back_as_they_were() -> None:
     world.annotate(NODE, "karpenter.sh/do-not-disrupt", "30m")
     before = dict(world.nodes[NODE]["metadata"]["annotations"])
     world.fail_until(NODE, "Quarantined")
-    marked = world.nodes[NODE]["metadata"]["annotations"]
-    assert marked["karpenter.sh/do-not-disrupt"] == "true"
-    assert marked["cluster-autoscaler.kubernetes.io/scale-down-disabled"] == "true"
-    note = json.loads(marked[ANNOTATION_SESSION])
+    quarantined = world.nodes[NODE]["metadata"]["annotations"]
+    assert quarantined["karpenter.sh/do-not-disrupt"] == "true"
+    assert quarantined["cluster-autoscaler.kubernetes.io/scale-down-disabled"] == "true"
+    note = json.loads(quarantined[ANNOTATION_SESSION])
     assert note["session"] == world.session(NODE).name
     assert note["bootID"] == "boot-n0-1"
     assert note["priorUnschedulable"] is False
@@ -167,7 +167,7 @@ def test_the_policy_says_what_the_mark_is_made_of(
     assert world.unschedulable(NODE) == cordoned
     assert (TAINT_QUARANTINE in taints) == tainted
     world.heal_until_released(NODE)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert not world.unschedulable(NODE)
 
 
@@ -209,13 +209,13 @@ def state(world: World) -> Any:
 def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
     clean = fleet(4)
     clean.add_pod("web-1", NODE)
-    died = deaths(clean, lambda: life(clean))
+    died = kill_points(clean, lambda: life(clean))
     assert len(died) > 8
     for write, world in died:
         life(world)
         assert state(world) == state(clean), f"crash before {write}"
         assert len(world.sessions(NODE)) == 1
-        assert len(world.writes(d.MarkNode)) == 1
+        assert len(world.writes(d.TaintAndCordon)) == 1
 
 
 def test_an_orphaned_mark_comes_off() -> None:
@@ -224,7 +224,7 @@ def test_an_orphaned_mark_comes_off() -> None:
     world.close_all(NODE)
     world.quarantines.clear()
     world.run(3)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert not world.unschedulable(NODE)
 
 
@@ -234,5 +234,5 @@ def test_a_mark_nobody_can_read_comes_off_and_leaves_the_cordon() -> None:
     world.annotate(NODE, ANNOTATION_SESSION, "{garbage")
     world.cordon(NODE)
     world.run(3)
-    assert not world.is_marked(NODE)
+    assert not world.is_quarantined(NODE)
     assert world.unschedulable(NODE)
