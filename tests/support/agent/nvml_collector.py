@@ -126,4 +126,4 @@ def polled(collector, judged, rounds=4, before_each=lambda number: None):
 
 
 def on(*nodes):
-    return pytest.mark.parametrize("sense", nodes, indirect=True)
+    return pytest.mark.parametrize("collector", nodes, indirect=True)

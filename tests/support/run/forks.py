@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, cast
 
 import pytest
 from _pytest import runner
+
 from tests.support.run.queues import Queues
 
 CLEANING_UP: Final = 10.0

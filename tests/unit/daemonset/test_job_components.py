@@ -168,7 +168,7 @@ def test_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
 
 @pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
 @pytest.mark.parametrize(
-    ("before", "after", "marked", "allowed"),
+    ("before", "after", "quarantined", "allowed"),
     [
         ("true", names.PAUSED_BY_US, True, True),
         ("true", names.PAUSED_BY_US, False, False),

@@ -68,7 +68,9 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
         pytest.param(quarantined(metadata__labels=None), "opt itself out", id="labels-off"),
         *(
             pytest.param(
-                quarantined(metadata__annotations={**MARK_NOTES, name: "x"}), "annotations", id=name
+                quarantined(metadata__annotations={**MARK_NOTES, name: "x"}),
+                "annotations",
+                id=name,
             )
             for name in (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED,
                          names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU,

@@ -109,9 +109,9 @@ def test_every_shipped_node_is_judged_healthy(collector):
 
 
 @pytest.mark.parametrize(
-    ("sense", "driver", "edit", "expected"),
+    ("collector", "driver", "edit", "expected"),
     FAULTS,
-    indirect=["sense"],
+    indirect=["collector"],
     ids=[
         f"{node}-{(driver or {}).get('version', '')}-{next(iter(edit))}-{expected.split(' ')[0]}"
         for node, driver, edit, expected in FAULTS
@@ -132,9 +132,9 @@ def test_a_fault_of_the_node_becomes_its_incident(collector, driver, edit, expec
 
 
 @pytest.mark.parametrize(
-    ("sense", "field", "step", "expected"),
+    ("collector", "field", "step", "expected"),
     GROWING,
-    indirect=["sense"],
+    indirect=["collector"],
     ids=[f"{node}-{field}-{expected.split(' ')[0]}" for node, field, _, expected in GROWING],
 )
 def test_a_counter_that_grows_too_fast_becomes_its_incident(collector, field, step, expected):

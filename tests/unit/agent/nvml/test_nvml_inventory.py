@@ -33,7 +33,7 @@ def test_mig_is_seen(collector):
 
 
 @pytest.mark.parametrize(
-    ("sense", "row", "remote", "clique"),
+    ("collector", "row", "remote", "clique"),
     [
         ("h100-8-nvswitch", ("X", *["NV18"] * 7), ("switch",) * 18, 0),
         ("b200-8-nvlink5", ("X", *["NV18"] * 7), ("switch",) * 18, 0),
@@ -41,7 +41,7 @@ def test_mig_is_seen(collector):
         ("l40s-8-pcie", ("X", "PIX", "PXB", "PHB", *["SYS"] * 4), (), None),
         ("t4-1", ("X",), (), None),
     ],
-    indirect=["sense"],
+    indirect=["collector"],
 )
 def test_topology_is_spelled_as_nvidia_smi_does(collector, row, remote, clique):
     found = topology(collector.call, collector.gpus, collector.branch)

@@ -190,7 +190,7 @@ async def test_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "calm_s", "more_s"),
+    ("options", "quiet_s", "more_s"),
     [
         pytest.param({}, 75, 30, id="bookmarks come about once a minute"),
         pytest.param({"silence_s": 20.0}, 25, 10, id="listed often"),
