@@ -1,3 +1,3 @@
-"""The node agent: senses, judges with `rules`, and publishes metrics, labels, conditions,
+"""The node agent: collectors, judges with `rules`, and publishes metrics, labels, conditions,
 health.
 """

@@ -28,7 +28,7 @@ COMMANDS: Final = {
 }
 
 _EPILOG: Final = """\
-Start with 'gpuward-agent check' on a GPU machine, or try the whole in a checkout with hack/demo.
+Start with 'gpuward-agent check' on a GPU machine, or try the entire in a checkout with hack/demo.
 Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown;
 reset-gpu, restart-node: 1 failed, 3 refused; 64 wrong use."""
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command that `arguments` (default: of the process) name."""
     parser = _AgentParser(
         prog="gpuward-agent",
-        description="Finds failing GPUs on this machine and says so in words Kubernetes "
+        description="Finds failing GPUs on this machine and reports it in words Kubernetes "
         "understands.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

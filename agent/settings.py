@@ -46,7 +46,7 @@ class SettingsError(Exception):
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent was told. Strings as given, except where a type says more."""
+    """What the agent was reported. Strings as given, except where a type says more."""
 
     kmsg: str
     accept_user_kmsg: bool
@@ -67,7 +67,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 def add_options(
     parser: argparse.ArgumentParser, environ: Mapping[str, str], *, collectors_only: bool
 ) -> None:
-    """Add the flags to a command, or those alone that concern the senses; a variable of the
+    """Add the flags to a command, or those alone that concern the collectors; a variable of the
     environment is a flag's default.
     """
 

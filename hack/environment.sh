@@ -38,7 +38,7 @@ progress() {
 }
 
 # Packages are compiled when they are first imported, which most of their files never are. Where
-# containers forbid to keep what was compiled, every program would compile all that it needs anew.
+# containers forbid to keep what was compiled, every program would compile all that it needs again.
 unset PYTHONDONTWRITEBYTECODE
 
 # What to install: the package with all that its tests need, or what a script asks for.

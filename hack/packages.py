@@ -36,7 +36,7 @@ def package_of(module: str, path: Path) -> str:
 
 
 def imported(path: Path, known: Mapping[str, Path]) -> Iterable[str]:
-    """The modules of ours that a module imports."""
+    """The modules of gpuward that a module imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
@@ -122,7 +122,7 @@ def table(known: Mapping[str, Path]) -> str:
 
 
 def filled(page: str, name: str, content: str) -> str:
-    """The page with this part drawn anew. Raises ValueError where its marker is missing."""
+    """The page with this part drawn again. Raises ValueError where its marker is missing."""
     begin = BEGIN.format(name)
     before, found, rest = page.partition(begin)
     _, ended, after = rest.partition(END)

@@ -42,13 +42,15 @@ MEANINGS = {
     "CONDITION_DEGRADED": "node condition: True while a Degraded incident is active (agent)",
     "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
     "(remediator)",
-    "ANNOTATION_SESSION": "whose mark it is and what was there before, as JSON (remediator)",
+    "ANNOTATION_SESSION": "whose quarantine it is and what was there before, as JSON (remediator)",
     "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter "
     "(remediator)",
     "ANNOTATION_MOVED": "which labels moved others off the GPUs before a reset, and what comes "
     "back (remediator, `policy.repair`)",
-    "ANNOTATION_SCALE_DOWN_DISABLED": "set with the mark, its prior value comes back (remediator)",
-    "ANNOTATION_DO_NOT_DISRUPT": "set with the mark, its prior value comes back (remediator)",
+    "ANNOTATION_SCALE_DOWN_DISABLED": "set with the taint and cordon, its prior value comes back "
+    "(remediator)",
+    "ANNOTATION_DO_NOT_DISRUPT": "set with the taint and cordon, its prior value comes back "
+    "(remediator)",
     "CONDITION_NEEDS_RESET": "node condition: True asks for a reset of GPUs of a drained node "
     "(remediator, `policy.repair`)",
     "CONDITION_NEEDS_RESTART": "node condition: True asks for a reboot of a drained node "
@@ -64,7 +66,8 @@ MEANINGS = {
     "ANNOTATION_POLICY_LAST_GOOD": "on the Lease: its holder goes on by the last good policy; "
     "what is wrong with the present one (remediator)",
     "ANNOTATION_HOLD": "do not release, and why (people)",
-    "ANNOTATION_REPAIRED": "time and reason: closes what only a person can close, if the present "
+    "ANNOTATION_REPAIRED": "time and reason: closes what only an operator can close, if the "
+    "present "
     "agrees (people)",
     "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (people)",
     "ANNOTATION_RELEASE_GPU": "the agent lets go of NVML, and why (people)",
@@ -80,15 +83,15 @@ PHASES = {
     Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
     Phase.REPAIRING: "a repair step is on record or asked for; waits for the proof "
     "that it happened",
-    Phase.VALIDATING: "the causes are closed; good verdicts must hold for `healthyFor`",
+    Phase.VALIDATING: "the causes are closed; good health statuses must hold for `healthyFor`",
     Phase.RELEASED: "ended: the node is back in service",
-    Phase.CANCELLED: "ended: a person undid it, or the cause went before anything was done",
+    Phase.CANCELLED: "ended: an operator undid it, or the cause went before anything was done",
     Phase.NODE_GONE: "ended: the node, or this node of that name, is no more",
 }
 
 
 def page() -> str:
-    """The whole page."""
+    """The entire page."""
     return "\n".join(
         [
             "# Reference",

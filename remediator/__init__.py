@@ -1,5 +1,5 @@
-"""The cluster remediator: verdicts in, quarantine sessions out.
+"""The cluster remediator: health statuses in, quarantine sessions out.
 
-One leader-elected Deployment that marks, drains, quarantines and releases GPU nodes. Decisions are
-pure functions in `rules`; this package observes, sends and reports.
+One leader-elected Deployment that taints and cordons, drains, quarantines and releases GPU nodes.
+Decisions are pure functions in `rules`; this package observes, sends and reports.
 """

@@ -1,7 +1,7 @@
 """`gpuward-remediator`: the controller and its policy tools.
 
 The console script. Wrong use, an unusable kubeconfig and an invalid policy file end with 64 and
-one sentence each; nothing here prints a traceback for a person's mistake.
+one sentence each; nothing here prints a traceback for an operator's mistake.
 """
 
 import argparse

@@ -74,8 +74,8 @@ class Metrics:
         )
         self.open_session_condition = self._gauge(
             "gpuward_open_session_condition",
-            "1 while a node's open session carries this condition, or an ended one whose mark "
-            "cannot come off, by condition and reason.",
+            "1 while a node's open session carries this condition, or an ended one whose "
+            "quarantine cannot come off, by condition and reason.",
             "node condition reason",
         )
         self.open_session_repair = self._gauge(
@@ -127,13 +127,13 @@ class Metrics:
         )
         self.node_held = self._gauge(
             "gpuward_node_held",
-            "1 while a person keeps this node from being released, by annotation or session.",
+            "1 while an operator keeps this node from being released, by annotation or session.",
             "node",
         )
         self.node_left_alone = self._gauge(
             "gpuward_node_left_alone",
-            "1 while nothing is done about the faults of this node because policy or a person "
-            "says so.",
+            "1 while nothing is done about the faults of this node because policy or an operator "
+            "reports it.",
             "node why",
         )
 
@@ -152,15 +152,15 @@ class Metrics:
     def _calls(self) -> None:
         self.api_requests = self._counter(
             "gpuward_api_requests_total",
-            "Calls to the API server and watches opened, by method, lane and status code (0: no "
+            "Calls to the API server and watches opened, by method, queue and status code (0: no "
             "answer).",
-            "method lane code",
+            "method queue code",
         )
         self.api_duration = self._histogram(
             "gpuward_api_request_duration_seconds",
-            "Seconds until the API server's answer was read, by lane.",
+            "Seconds until the API server's answer was read, by queue.",
             _CALL_BUCKETS,
-            "lane",
+            "queue",
         )
         self.writes = self._counter(
             "gpuward_writes_total",
@@ -211,8 +211,8 @@ class Metrics:
         )
         self.view_too_old = self._gauge(
             "gpuward_view_too_old",
-            "1 while no harm is done because something known of the cluster, or the time, is too "
-            "old or uncertain to act on.",
+            "1 while no disruption is done because something known of the cluster, or the time, "
+            "is too old or uncertain to act on.",
         )
         self._clock_counted = (0, 0)
         self.clock_jumps = self._counter(
@@ -254,11 +254,11 @@ class Metrics:
 
 
 _OF_A_TAINT_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
-"""What a session may say after its end: that its mark may not be taken off."""
+"""What a session may say after its end: that its taint and cordon may not be taken off."""
 
 
 def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
-    """Set every gauge about sessions, pauses, held nodes and nodes that are left alone anew."""
+    """Set every gauge about sessions, pauses, held nodes and nodes that are left alone again."""
     sessions = snapshot.quarantines.values()
     _sessions(metrics, sessions)
     metrics.pause_created.clear()

@@ -32,7 +32,7 @@ def read_policy(path: Path, *, config_map: bool = False) -> Policy | list[str]:
 
 
 def given_policy(name: str) -> Policy | list[str]:
-    """The policy that a person names: a file, `-` for standard input, `default`; a ConfigMap
+    """The policy that an operator names: a file, `-` for standard input, `default`; a ConfigMap
     too.
     """
     if name == "default":
@@ -76,7 +76,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float:
-    """The number that a person reads there; ConstructorError where YAML 1.1 reads another."""
+    """The number that an operator reads there; ConstructorError where YAML 1.1 reads another."""
     text = str(loader.construct_scalar(node))
     digits = text.lstrip("+-").replace("_", "")
     said = ""
@@ -179,7 +179,7 @@ def _held(documents: list[Any], source: str) -> Policy | list[str]:
         sentences.some(_kind(one) or "something without a kind" for one in objects) or "no object"
     )
     instead = f"holds no policy and no ConfigMap with {POLICY_KEY}, but {kinds}"
-    then = f"name the file of the policy, or give it the whole overlay: {_WHOLE}"
+    then = f"name the file of the policy, or give it the entire overlay: {_WHOLE}"
     return [f"{source}: {instead}; {then}"]
 
 

@@ -251,7 +251,7 @@ class Replica:
 
     def _node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         if after is None:
-            # Not selected any more is not gone: the mark stays ours.
+            # Not selected any more is not gone: the taint and cordon stays ours.
             self.world.node_seen(name, self.caches.quarantined.items.get(name))
         self.loop.node_changed(name, before, after)
         if (
@@ -293,8 +293,8 @@ class Replica:
         self.loop.wake(node)
 
     def _between_judgements(self) -> float:
-        """A twentieth of a core in a storm; more when the marks it allowed run out before their
-        limit per second is used, most when all else waits for it.
+        """A twentieth of a core in a storm; more when the taints and cordons it allowed run out
+        before their limit per second is used, most when all else waits for it.
         """
         if self.api.under_way(CallQueue.MARK) > _FEW:
             return 19.0
@@ -304,7 +304,7 @@ class Replica:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
 
     def _turn_over(self, write: Write) -> str:
-        """Why a first mark or a repair must not go by now: the fleet moved on."""
+        """Why a first quarantine or a repair must not go by now: the fleet moved on."""
         session = self.caches.quarantines.items.get(getattr(write, "session", ""))
         if isinstance(write, SetRepairCondition | WriteRepairObject):
             permit = self.fleet.permit(write.session)

@@ -1,5 +1,5 @@
-"""Runs one replica until SIGTERM: servers first, then its parts, the lease given back at the
-end.
+"""Runs one replica until SIGTERM: servers first, then its parts, the lease returned to service at
+the end.
 """
 
 import asyncio

@@ -183,6 +183,6 @@ def _own_namespace() -> str:
 
 
 def fail(sentence: str) -> int:
-    """Say it to the person and give the exit status of wrong use."""
+    """Say it to the operator and give the exit status of wrong use."""
     sys.stderr.write(f"gpuward-remediator: {sentence}\n")
     return EX_USAGE

@@ -1,8 +1,8 @@
 """What this process knows of the cluster, shaped as the rules take it.
 
 The caches fill it, answers to own writes fill it sooner, and the loop reads it: sessions by node,
-verdicts of nodes that are no longer sick, sessions that somebody deleted, nodes whose mark is on
-its way. Nothing here decides, and nothing here is needed after a restart.
+health statuses of nodes that are no longer sick, sessions that somebody deleted, nodes whose
+quarantine is on its way. Nothing here decides, and nothing here is needed after a restart.
 """
 
 from collections import ChainMap
@@ -57,7 +57,7 @@ class World:
         self.sessions: dict[str, list[QuarantineView]] = {}
         """All sessions by node name, oldest first."""
         self._open: dict[str, list[QuarantineView]] = {}
-        """Those that have not ended: asked for at every look, however much history is kept."""
+        """Those that have not ended: asked for at every check, however much history is kept."""
         self.counting: dict[str, QuarantineView] = {}
         """Sessions by name that the fleet rules may still count, however much history is kept."""
         self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
@@ -77,18 +77,20 @@ class World:
         self.healths: dict[str, HealthView] = {}
         self.learned: Callable[[QuarantineView | None, QuarantineView], None] = _nobody
         """Hears of sessions that this process wrote: their watch brings nothing new any more."""
-        """Verdicts by node name: all sick ones, and those read for a session."""
+        """Health statuses by node name: all sick ones, and those read for a session."""
         self.maintenance_leases: dict[str, LeaseView] = {}
         self.unselected: dict[str, NodeView] = {}
-        """Nodes under session or with a mark that the policy's selector does not select."""
+        """Nodes under session or with a taint and cordon that the policy's selector does not
+        select.
+        """
         self.reserved: set[str] = set()
-        """Nodes whose mark was decided and is not in the cache yet."""
+        """Nodes whose quarantine was decided and is not in the cache yet."""
         self.external_seen: dict[str, Mapping[str, float]] = {}
         """Since when we have seen what others say on a node, in every replica."""
         self.refusals = Refusals(clock)
         """Writes on nodes that the API server refused a moment ago."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
-        """Gangs with GPU pods on nodes whose session waits to be marked or drained, in every
+        """Gangs with GPU pods on nodes whose session waits to be quarantined or drained, in every
         replica: a new leader knows them at once."""
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         """Nodes that Kueue still replaces, by key of the gang."""
@@ -99,7 +101,7 @@ class World:
         self.active: dict[str, float] = {}
         """When each session was last decided with every write accepted, by UID."""
         self.doubts: list[Callable[[], str]] = [caches.too_old]
-        """Who may say that something known is too old, or too uncertain, to rest harm on."""
+        """Who may say that something known is too old, or too uncertain, to rest disruption on."""
         self.observing_since = clock.now()
         self._clock = clock
         self._policy = policy
@@ -135,7 +137,7 @@ class World:
         )
 
     def doubt(self) -> str:
-        """Why no harm may rest on what is known now, a clause; empty when it may."""
+        """Why no disruption may rest on what is known now, a clause; empty when it may."""
         for ask in self.doubts:
             if why := ask():
                 return why
@@ -209,7 +211,7 @@ class World:
     def vanished(self, node: str) -> Vanished:
         """How the sessions of a node that are gone went.
 
-        A person deletes one session of a definition that lives. What goes together with the
+        An operator deletes one session of a definition that lives. What goes together with the
         sessions of other nodes, with its definition or with a restored backup, nobody asked for.
         History deletes ended sessions of many nodes at once, so only open ones count as many.
         """
@@ -305,7 +307,7 @@ class World:
             self.learned(before, taken)
 
     def health_changed(self, node: str, health: HealthView | None) -> None:
-        """A sick verdict came, changed, or is no longer sick (None)."""
+        """A sick health status came, changed, or is no longer sick (None)."""
         if health is not None:
             self.healths[node] = health
         else:

@@ -1,7 +1,7 @@
-"""`gpuward-agent check`: one look at this machine, without Kubernetes.
+"""`gpuward-agent check`: one check at this machine, without Kubernetes.
 
-Called by `agent.cli`. Uses the daemon's own senses and judgement for some seconds, prints what it
-found and ends: a health check for Slurm, Nomad or a person. It changes nothing anywhere.
+Called by `agent.cli`. Uses the daemon's own collectors and judgement for some seconds, prints what
+it found and ends: a health check for Slurm, Nomad or an operator. It changes nothing anywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROGRAM: Final = "gpuward-agent check"
 LOOK_FOR_S: Final = 20.0
 """A driver without persistence initialises each GPU for a second or two when first asked."""
 LOOKS_MORE: Final = 3
-"""One look confirms nothing: presence takes two of three, heat three of five."""
+"""One check confirms nothing: presence takes two of three, heat three of five."""
 LOOKS_APART_S: Final = 1.2
 """What is closer counts as one poll (`rules.judge.facts.presence`)."""
 LOOK_AGAIN_FOR_S: Final = 8.0
@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         help="look at this machine once, without Kubernetes",
-        description="Look at this machine's GPUs once and say how they are, with the same senses"
+        description="Check this machine's GPUs once, with the same collectors"
         " and rules as the daemon.",
         epilog="Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use."
         " Every option is also a variable of the environment, named in brackets.",
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def look(settings: AgentSettings) -> HealthStatus:
-    """The verdict on this machine after one look at everything that is configured."""
+    """The health status on this machine after one check at everything that is configured."""
     loaded = load_rules(settings.rules)
     event_queue: EventQueue[Item] = EventQueue()
     collectors = Collectors(settings, event_queue)
@@ -122,7 +122,7 @@ def _refuse_other_logs(kmsg: str) -> None:
 def _confirm(
     event_queue: EventQueue[Item], judgement: Judgement, looking: Looking, collectors: Collectors
 ) -> None:
-    """Look again while that may change the verdict, some seconds at most."""
+    """Look again while that may change the health status, some seconds at most."""
     if judge.wants_another_look(judgement.state) and sys.stderr.isatty():
         sys.stderr.write("something looks wrong: looking again for a few seconds\n")
     ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
@@ -151,7 +151,7 @@ def _take_until(
 
 
 class Looking:
-    """What is still to be seen before the look is complete."""
+    """What is still to be seen before the check is complete."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._pending = {facts.SourceName.KERNEL_LOG, facts.SourceName.PCI, facts.SourceName.HOST}
@@ -199,7 +199,7 @@ class Looking:
                 self._pending.discard(facts.SourceName.NVML)
                 self._reads_gpus = True
             case facts.SourceChanged(source=facts.SourceName.HOST):
-                pass  # it is looked at in or out of sight
+                pass  # it is checked in or out of sight
             case facts.SourceChanged(source=source, state=state) if (
                 state is not facts.SourceState.UP
             ):

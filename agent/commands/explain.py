@@ -1,6 +1,6 @@
 """`gpuward-agent explain`: what an Xid, SXid or reason means, what we do and why, what others do.
 
-For a person with an alert in hand. Prints from the same catalog that judges; imports `rules`
+For an operator with an alert in hand. Prints from the same catalog that judges; imports `rules`
 only. `docs/xid.md` is made from the same sentences.
 """
 
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
         help="say what an Xid, an SXid or a reason means and what is done about it",
-        description="Explain an Xid (79), an NVSwitch error (sxid 20009) or a reason of a verdict "
+        description="Explain an Xid (79), an NVSwitch error (sxid 20009) or a reason "
         "(RowRemapFailure): its meaning, our judgement and why, NVIDIA's and others'.",
     )
     parser.add_argument(
@@ -139,7 +139,9 @@ def explained_sxid(sxid: int) -> list[str]:
 
 
 def explained_reason(asked: str) -> list[str]:
-    """A reason of a verdict, condition, label or taint. SettingsError where there is none."""
+    """A reason of a health status, condition, label or taint. SettingsError where there is
+    none.
+    """
     by_name = {reason.reason.lower(): reason for reason in reasons.REASONS.values()}
     reason = by_name.get(asked.lower())
     if reason is None:

@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
 
 _DEVICE: Final = re.compile(r".*/dev/nvidia(\d{1,4})( \(deleted\))?", re.DOTALL)
 """With whatever stands before it: of a process in a chroot, such as that of a driver container,
-the kernel says the whole path.
+the kernel says the entire path.
 """
 _MINOR: Final = re.compile(r"^Device Minor:\s+(\d{1,4})\s*$", re.MULTILINE)
 
@@ -137,7 +137,7 @@ def _open_files(process: Path) -> Iterator[str]:
             try:
                 yield os.readlink(f"{folder}/{name}")  # noqa: PTH115 - tens of thousands of them
             except PermissionError:
-                # The kernel says so of a process that is just ending, too.
+                # The kernel reports it of a process that is just ending, too.
                 if os.path.lexists(f"{folder}/{name}"):
                     raise
             except OSError:
@@ -165,7 +165,7 @@ TOOL: Final = "usr/bin/nvidia-smi"
 LOOK_S: Final = 2.0
 """How often those that are on their way out are looked for."""
 QUERY_S: Final = 60.0
-"""A first look may initialise every GPU."""
+"""A first check may initialise every GPU."""
 RESET_S: Final = 240.0
 """The driver's own deadlines of a reset are well within that."""
 _PERSISTENCE_DAEMON: Final = "nvidia-persiste"

@@ -3,8 +3,8 @@ meant for.
 
 Run in the Job of repair adapter RestartNodeJob; never by the daemon. docs/repair.md has the Job
 and the reason of each privilege. A pod that is started again after the reboot finds another boot
-and does nothing, so one request is never two reboots. systemd is asked as a person would: it stops
-services in their order and unmounts.
+and does nothing, so one request is never two reboots. systemd is asked as an operator would: it
+stops services in their order and unmounts.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""The one queue between the senses' threads and the main loop.
+"""The one queue between the collectors' threads and the main loop.
 
-Senses put, the main loop gets. Slow senses put without waiting; the kernel log, which can produce
-faster than judgement reads, waits for room: meanwhile the kernel's own ring holds its records, and
-what is overwritten there is counted as a gap instead of eating this process's memory.
+Collectors put, the main loop gets. Slow collectors put without waiting; the kernel log, which can
+produce faster than judgement reads, waits for room: meanwhile the kernel's own ring holds its
+records, and what is overwritten there is counted as a gap instead of eating this process's memory.
 """
 
 import queue
@@ -30,7 +30,7 @@ class EventQueue(Generic[T]):
         self._room = threading.Semaphore(room)
 
     def put(self, item: T) -> None:
-        """Hand over a fact of a slow sense."""
+        """Hand over a fact of a slow collector."""
         self.queue.put(item)
 
     def put_when_room(self, item: T, *, give_up: Callable[[], bool]) -> bool:

@@ -1,8 +1,8 @@
 """Serve `/metrics`, `/healthz` and `/readyz` on the agent's own port, plain text, read-only.
 
 A few threads of the standard library's server; the main loop is never waited for. `/healthz`
-reports that the loop ticks, `/readyz` that it ticks and the last verdict was accepted: the
-remediator trusts a verdict only while the agent's pod is Ready.
+reports that the loop ticks, `/readyz` that it ticks and the last health status was accepted: the
+remediator trusts a health status only while the agent's pod is Ready.
 
 Anything in the pod network can connect, so a connection lives for at most `CONNECTION_S` and the
 oldest one makes room for the newest: a probe, which takes milliseconds, is always answered.

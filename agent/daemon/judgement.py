@@ -28,7 +28,7 @@ from rules.text import user_input
 
 
 class LoadedRules(msgspec.Struct, frozen=True):
-    """The rules in force and the version that is published with verdicts made by them."""
+    """The rules in force and the version that is published with health statuses made by them."""
 
     rules: Thresholds
     version: str
@@ -77,7 +77,7 @@ are said once, everything else is said again."""
 
 
 class Who(msgspec.Struct, frozen=True, kw_only=True):
-    """What judgement is told about the node by configuration."""
+    """What judgement is reported about the node by configuration."""
 
     node_name: str
     expected_gpus: int | None

@@ -1,6 +1,6 @@
 """The agent's own log: one sentence per event with named values, JSON in a cluster.
 
-Made once by `agent.daemon.run`. Never give it a secret, a token or a whole object.
+Made once by `agent.daemon.run`. Never give it a secret, a token or an entire object.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Logger:
         self._say("info", sentence, values)
 
     def warning(self, sentence: str, **values: Any) -> None:
-        """What a person should look at."""
+        """What an operator should look at."""
         self._say("warning", sentence, values)
 
     def error(self, sentence: str, **values: Any) -> None:

@@ -1,7 +1,7 @@
-"""The agent's main loop: one queue in, one judgement, one verdict out, in one thread.
+"""The agent's main loop: one queue in, one judgement, one health status out, in one thread.
 
 `agent.daemon.run` builds it and calls `run`. Everything slow happens in other threads; the loop
-never waits for anything but its inbox, so that a hung driver, a silent API server and a flood of
+never waits for anything but its queue, so that a hung driver, a silent API server and a flood of
 kernel lines do not hold each other up.
 """
 
@@ -23,7 +23,7 @@ from rules.judge.judge import Change, ChangeKind
 LONGEST_WAIT_S = 10.0
 """The loop turns at least this often: its heartbeat, and the check of timers."""
 PUBLISH_WITHIN_S = 0.05
-"""A flood of facts is judged on for this long before its verdict so far goes out."""
+"""A flood of facts is judged on for this long before its health status so far goes out."""
 ALIVE_WITHIN_S = 30.0
 """Three turns that did not come. The liveness probe asks for another minute before it acts."""
 REREAD_SPACING_S = 2.0
@@ -47,7 +47,7 @@ _STAND_DOWN = {
 
 
 class JudgingLoop:
-    """The consumer of the inbox."""
+    """The consumer of the queue."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class JudgingLoop:
         self._reread_at = 0.0
         self._beat = time.monotonic()
         self.heard_at: dict[facts.SourceName, float] = {}
-        """When each sense last reported something (wall), for the metrics."""
+        """When each collector last reported something (wall), for the metrics."""
 
     @property
     def alive(self) -> bool:
@@ -96,7 +96,7 @@ class JudgingLoop:
         self._event_queue.put(stop)
 
     def run(self) -> Stop:
-        """Judge until told to stop; the last verdict has been submitted then."""
+        """Judge until told to stop; the last health status has been submitted then."""
         while not self._stops:
             self._beat = time.monotonic()
             item = self._event_queue.get(self._wait_s())
@@ -115,7 +115,7 @@ class JudgingLoop:
         return first
 
     def publish(self) -> None:
-        """Submit the verdict as it stands, if it differs from the last one."""
+        """Submit the health status as it stands, if it differs from the last one."""
         self._stale = False
         self._published_at = time.monotonic()
         if not self._judgement.knows_past:
@@ -243,4 +243,4 @@ class JudgingLoop:
         if trouble.sentence:
             self._log.warning(trouble.sentence)
         else:
-            self._log.info("the API server accepts the verdict again")
+            self._log.info("the API server accepts the health status again")

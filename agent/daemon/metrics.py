@@ -60,20 +60,21 @@ class Latencies:
         self.observed = histogram(
             "observed", "From reading a kernel line to the main loop taking it up."
         )
-        self.decided = histogram("decided", "From reading a kernel line to its verdict.")
+        self.decided = histogram("decided", "From reading a kernel line to its health status.")
         self.published = histogram(
             "published",
-            "From reading a kernel line that changed the verdict to the API server's acceptance.",
+            "From reading a kernel line that changed the health status to the API server's "
+            "acceptance.",
             exported=True,
         )
         self._awaiting: deque[tuple[int, float]] = deque(maxlen=MAX_AWAITING)
 
     def changed_health(self, serial: int, line_at: float) -> None:
-        """The verdict of this serial number is due to a line read at `line_at` (wall)."""
+        """The health status of this serial number is due to a line read at `line_at` (wall)."""
         self._awaiting.append((serial, line_at))
 
     def accepted(self, serial: int, at: float) -> None:
-        """The API server has this verdict, and with it all earlier ones."""
+        """The API server has this health status, and with it all earlier ones."""
         while self._awaiting and self._awaiting[0][0] <= serial:
             _, line_at = self._awaiting.popleft()
             self.published.observe(max(0.0, at - line_at))
@@ -230,7 +231,7 @@ def _agent(now: Snapshot) -> Iterator[Metric]:
     accepted_at = now.publishing.accepted_at
     yield gauge(
         "gpuward_publish_accepted_timestamp_seconds",
-        "When the API server last accepted a verdict; absent before the first.",
+        "When the API server last accepted a health status; absent before the first.",
         rows=[] if accepted_at is None else [((), accepted_at)],
     )
 
@@ -238,7 +239,7 @@ def _agent(now: Snapshot) -> Iterator[Metric]:
 def _concerned(
     state: NodeState, gpus: Iterable[str], pci: Iterable[str]
 ) -> Iterator[tuple[str, ...]]:
-    """The labels of each GPU an incident names; of none for one of the whole node."""
+    """The labels of each GPU an incident names; of none for one of the entire node."""
     found = {tuple(_of(state, *identify(state, gpu, ""))) for gpu in gpus}
     found |= {tuple(_at_address(state, address)) for address in pci}
     yield from sorted(found) or [("", "", "")]

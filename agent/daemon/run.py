@@ -1,7 +1,7 @@
-"""`gpuward-agent run`: the daemon. Wires senses, judgement, publishing and the HTTP server
+"""`gpuward-agent run`: the daemon. Wires collectors, judgement, publishing and the HTTP server
 together.
 
-Called by `agent.cli`. Everything a person got wrong ends here with one sentence and status 64;
+Called by `agent.cli`. Everything an operator got wrong ends here with one sentence and status 64;
 everything the machine lacks becomes a source that is Absent, said once, while the rest works on.
 """
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Agent:
-    """One agent process. Construction checks everything that a person may have got wrong."""
+    """One agent process. Construction checks everything that an operator may have got wrong."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._log = log.logger(settings.log)
@@ -143,7 +143,7 @@ class Agent:
             )
 
     def run(self) -> int:
-        """Sense, judge and publish until told to stop."""
+        """Collector, judge and publish until told to stop."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         threading.excepthook = self._on_broken_thread
@@ -170,7 +170,7 @@ class Agent:
         self._watch.close()
         self._evidence.close()
         if not self._publisher.close(LAST_PUBLISH_S):
-            self._log.warning("the last verdict was not accepted before the end")
+            self._log.warning("the last health status was not accepted before the end")
         if not self._collectors.close(NVML_GRACE_S):
             self._log.warning(
                 "a call into the driver still hangs: its process ends when it returns"
@@ -186,7 +186,7 @@ class Agent:
         self._loop.stop(Stop(0, f"ending because of {signal.Signals(number).name}"))
 
     def _on_broken_thread(self, args: threading.ExceptHookArgs) -> None:
-        """A thread ended by a defect of ours: end too, since half an agent reports half."""
+        """A thread ended by a defect of gpuward: end too, since half an agent reports half."""
         name = args.thread.name if args.thread is not None else "a thread"
         trace = "".join(traceback.format_exception(args.exc_value)) if args.exc_value else ""
         self._log.error(f"{name} ended by a defect of gpuward: please report it", trace=trace)
@@ -264,9 +264,9 @@ class Agent:
             return complaint
         report = self._publisher.report()
         if report.accepted_at is None:
-            return "no verdict was accepted by the API server yet"
+            return "no health status was accepted by the API server yet"
         if report.failures:
-            return "the API server does not accept the verdict: see the agent's log"
+            return "the API server does not accept the health status: see the agent's log"
         return None
 
 

@@ -1,7 +1,7 @@
-"""All senses of one agent: made from the settings, started, and ended in order.
+"""All collectors of one agent: made from the settings, started, and ended in order.
 
-Owned by `agent.daemon.run`. Each sense has its own thread and puts facts into the inbox; what this
-machine lacks becomes a source that is Absent.
+Owned by `agent.daemon.run`. Each collector has its own thread and puts facts into the queue; what
+this machine lacks becomes a source that is Absent.
 """
 
 import stat
@@ -35,7 +35,7 @@ DRIVER = "nvidia"
 
 
 class CollectorsError(SettingsError):
-    """A sense cannot be what the settings say; the text is one sentence with the remedy."""
+    """A collector cannot be what the settings say; the text is one sentence with the remedy."""
 
 
 class Collectors:
@@ -150,7 +150,8 @@ class Collectors:
 
     def _nvml_said(self, message: Message) -> None:
         if isinstance(message, NvmlStatus):
-            # The fact first: the status may end the agent, and the last verdict has to hold it.
+            # The fact first: the status may end the agent, and the last health status has to hold
+            # it.
             self._source(facts.SourceName.NVML, message.state, message.reason)
         self._event_queue.put(message)
 
@@ -172,7 +173,7 @@ class Collectors:
         try:
             monitor.start()
         except UdevError as error:
-            self._event_queue.put(Log(f"{error}; the PCI bus is looked at every 15 s instead"))
+            self._event_queue.put(Log(f"{error}; the PCI bus is checked every 15 s instead"))
             self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "NoUdev")
             return
         self._udev = monitor

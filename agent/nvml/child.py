@@ -55,7 +55,8 @@ def main(mode: str, poll_s: float) -> int:
     child = Child(orders=ORDERS, reports=reports, jitter=jitter, poll_s=poll_s)
     try:
         if mode.startswith(SIMULATED):
-            # Whether it can be is told at the agent's start, which reads the machine from it too.
+            # Whether it can be is reported at the agent's start, which reads the machine from it
+            # too.
             simulated_driver().install(mode.removeprefix(SIMULATED))
         return child.run()
     except BrokenPipeError:

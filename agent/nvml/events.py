@@ -41,7 +41,7 @@ class GpuEvents:
 
     @property
     def failed(self) -> bool:
-        """A wait failed and the set was given back; it is built again in a second."""
+        """A wait failed and the set was returned to service; it is built again in a second."""
         return self._rebuild_at is not None
 
     def build(self, gpus: list[Gpu]) -> None:

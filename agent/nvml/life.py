@@ -159,7 +159,9 @@ class Child:
         return self._status
 
     def _wait_without_gpus(self) -> int:
-        """NVML would not even start without a GPU: it is asked anew now and then, and on order."""
+        """NVML would not even start without a GPU: it is asked again now and then, and on
+        order.
+        """
         self.send(Inventory(at=time.time(), driver=""))
         again_at = time.monotonic() + START_AGAIN_S
         while not self._finished:
@@ -241,7 +243,7 @@ class Child:
             self._refresh_wanted = watched[Signal.PRESENCE] == "present"
 
     def _look_for(self, gpu: Gpu, tier: Tier) -> None:
-        """A GPU that did not enumerate: say so at every fast poll until it does.
+        """A GPU that did not enumerate: report it at every fast poll until it does.
 
         A driver that lets nobody at the GPU says nothing of whether it is there.
         """

@@ -28,7 +28,7 @@ NOTE_BYTES = 2048
 NOT_STARTED = 1
 """The status of a child that never was: no process, no descriptors or no memory for one."""
 REAP_LOOK_S = 0.1
-"""How often a child that closed its pipe is looked at until it is reaped."""
+"""How often a child that closed its pipe is checked until it is reaped."""
 
 Input = Callable[[State, float], Step]
 """What happened, of the supervisor's functions the one for it."""
@@ -90,7 +90,7 @@ class NvmlLink:
         self._command(supervisor.resume)
 
     def request_refresh(self) -> None:
-        """Enumerate again and read every tier now (after a reset, a bind, a person's wish)."""
+        """Enumerate again and read every tier now (after a reset, a bind, an operator's wish)."""
         self._command(supervisor.refresh)
 
     def reinitialise(self) -> None:

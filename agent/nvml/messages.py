@@ -31,7 +31,7 @@ EXIT_REINITIALISE = 4
 POLL_S = 15.0
 """The period of the fastest polling tier; the others keep their ratio to it."""
 INIT_CALL = "nvmlInitWithFlags"
-"""A fault of this call is why NVML as a whole does not answer."""
+"""A fault of this call is why NVML as a unit does not answer."""
 
 
 class Calling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -91,7 +91,7 @@ class Refresh(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reinitialise(msgspec.Struct, frozen=True, tag=True):
-    """To the child: make room for one that initialises NVML anew, which alone sees new GPUs."""
+    """To the child: make room for one that initialises NVML again, which alone sees new GPUs."""
 
 
 ToChild = Finish | Refresh | Reinitialise
@@ -181,7 +181,7 @@ def meaning(code: int) -> Meaning:
 
 
 class InitFailure(NamedTuple):
-    """How a code at initialisation is told. An absent driver is not eight lost GPUs.
+    """How a code at initialisation is reported. An absent driver is not eight lost GPUs.
 
     `restart_agent`: only a new container can mend it, if it came up while this one ran.
     """

@@ -1,3 +1,3 @@
-"""Publish the verdict to Kubernetes: the API client, and writes of Node, GPUNodeHealth, Events and
-GPUEvidence that retry by themselves.
+"""Publish the health status to Kubernetes: the API client, and writes of Node, GPUNodeHealth,
+Events and GPUEvidence that retry by themselves.
 """

@@ -41,7 +41,7 @@ TOKEN_FOR_S: Final = 60.0
 what client-go does."""
 
 LONGEST_RETRY_AFTER_S: Final = 300.0
-"""No answer keeps a verdict back for longer, whoever gave it."""
+"""No answer keeps a health status back for longer, whoever gave it."""
 ANSWER_WITHIN_S: Final = 30.0
 """All of an answer; each piece of it may take as long as `TIMEOUT` says."""
 RELOAD_EVERY_S: Final = 10.0
@@ -292,7 +292,7 @@ def _manager(config: KubeConfig, **tls: Any) -> urllib3.PoolManager:
 
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """The whole body. Bounded: what answers may be anything that listens on that address."""
+    """The entire body. Bounded: what answers may be anything that listens on that address."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
     content = bytearray()
     whole = False
@@ -353,7 +353,7 @@ def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
 
 
 def _seconds(retry_after: str) -> float:
-    """The whole seconds that Kubernetes sends; a date, or what no server means, is not waited
+    """The entire seconds that Kubernetes sends; a date, or what no server means, is not waited
     for.
     """
     plain = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6

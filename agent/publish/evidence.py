@@ -1,7 +1,7 @@
-"""Keeps evidence: one GPUEvidence for each session whose mark appears on this node.
+"""Keeps evidence: one GPUEvidence for each session whose quarantine appears on this node.
 
 The node watch says which session that is; a short-lived thread then reads the kernel log once
-more, builds the object and creates it. It never delays a verdict and keeps nothing in memory
+more, builds the object and creates it. It never delays a health status and keeps nothing in memory
 between two sessions.
 """
 
@@ -59,13 +59,14 @@ class EvidenceKeeper:
         self._give_up_s = give_up_s
         self._session = ""
         self._latest = ""
-        """The session marked last, also after its mark came off: what was begun for it is ended.
+        """The session quarantined last, also after its taint and cordon came off: what was begun
+        for it is ended.
         """
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def taint_seen(self, session: str) -> None:
-        """The node carries the mark of this session; "" where it carries none."""
+        """The node carries the taint and cordon of this session; "" where it carries none."""
         if session == self._session:
             return
         self._session = session
@@ -106,9 +107,9 @@ class EvidenceKeeper:
                 return
 
     def _await_sight(self, session: str) -> bool:
-        """Read everything anew: the slow readings may be an hour old, and an agent that has just
+        """Read everything again: the slow readings may be an hour old, and an agent that has just
         started has none. An agent that ends waits no longer and keeps what it has. False when the
-        node was marked for another session meanwhile.
+        node was quarantined for another session meanwhile.
         """
         done = self._look()
         until = self._clock() + SIGHT_S

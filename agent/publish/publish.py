@@ -1,8 +1,9 @@
-"""Writes the newest verdict to the API server, in one thread, until it is accepted.
+"""Writes the newest health status to the API server, in one thread, until it is accepted.
 
 The main loop calls `submit`, the node watch calls `node_seen` and `node_gone`; what to write is
-decided and sent by `agent.publish.writers`. A verdict is never lost (only the newest counts, and
-it is kept until it was accepted), never followed by an older one, and no failure ends the thread.
+decided and sent by `agent.publish.writers`. A health status is never lost (only the newest counts,
+and it is kept until it was accepted), never followed by an older one, and no failure ends the
+thread.
 """
 
 import random
@@ -27,7 +28,7 @@ THREAD_GRACE_S = 0.5
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict as it should stand on the API server; `serial` counts them."""
+    """The health status as it should stand on the API server; `serial` counts them."""
 
     serial: int
     publication: Publication
@@ -40,7 +41,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict stands on the API server: both objects carry it. `at` is wall time."""
+    """A health status stands on the API server: both objects carry it. `at` is wall time."""
 
     wanted: Wanted
     at: float
@@ -64,8 +65,8 @@ class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
 class Publisher:
     """The publishing thread of one node; `tell` receives what it has to say, from the thread.
 
-    Exactly one `Known` is told, before the first write: until it was, the main loop must not
-    `submit`, since a verdict that knows nothing of the past would erase it.
+    Exactly one `Known` is reported, before the first write: until it was, the main loop must not
+    `submit`, since a health status that knows nothing of the past would erase it.
     """
 
     def __init__(
@@ -100,13 +101,13 @@ class Publisher:
         self._thread.start()
 
     def submit(self, wanted: Wanted) -> None:
-        """This is the verdict now; it replaces one that was not written yet."""
+        """This is the health status now; it replaces one that was not written yet."""
         with self._changed:
             self._wanted = wanted
             self._poke()
 
     def announce(self, event: NodeEvent) -> None:
-        """Create this Event about the node, when the verdict itself has been written."""
+        """Create this Event about the node, when the health status itself has been written."""
         with self._changed:
             self._event_writer.add(event, time.time())
             self._poke()
@@ -135,7 +136,7 @@ class Publisher:
             )
 
     def close(self, timeout_s: float) -> bool:
-        """Give the newest verdict `timeout_s` to be accepted, then end; True when it was.
+        """Give the newest health status `timeout_s` to be accepted, then end; True when it was.
 
         Where nothing could be written before and one more attempt fails too, or a newer agent has
         the word, that was it.
@@ -177,7 +178,7 @@ class Publisher:
             self._changed.wait_for(lambda: self._stopping, wait_s)
 
     def _turn(self) -> None:
-        """One look at what is wanted and what is there, one write of each writer at most."""
+        """One check at what is wanted and what is there, one write of each writer at most."""
         if not self._health_writer.known and not self._reported_known:
             self._wait(self._first_read())
             return

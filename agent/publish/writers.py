@@ -1,7 +1,7 @@
 """The writers behind publishing: of the node's status, of its GPUNodeHealth and of Events.
 
 Used by the publishing thread alone, which calls `turn` again and again. They fail and retry apart
-from each other. A writer sends at most one write per turn, always of the newest verdict,
+from each other. A writer sends at most one write per turn, always of the newest health status,
 remembers how that went, and turns every failure into a sentence and a wait. Times are monotonic
 seconds but for `wall`.
 """
@@ -23,7 +23,9 @@ from rules.judge.health_object import Difference, Publication
 from rules.judge.messages import NodeEvent
 
 URGENT_SPACING_S: Final = 0.2
-"""Writes of one lane are this far apart, so that a flapping sense cannot flood the API server."""
+"""Writes of one queue are this far apart, so that a flapping collector cannot flood the API
+server.
+"""
 REPAIR_SPACING_S: Final = 10.0
 """How often somebody else's edit of our words is put right, so that two writers never race."""
 REASSERT_EVERY_S: Final = 300.0
@@ -49,7 +51,7 @@ CONFLICTS_REPORTED_FROM: Final = 3
 """Two agents that meet at an update get one or two; who answers 409 each time is a webhook."""
 
 REMEDY: Final = {
-    client.UNREACHABLE: "the verdict is kept and sent when the API server answers",
+    client.UNREACHABLE: "the health status is kept and sent when the API server answers",
     HTTPStatus.UNAUTHORIZED: "check the agent's token",
     HTTPStatus.FORBIDDEN: "check the agent's ClusterRole and binding",
 }
@@ -58,7 +60,7 @@ REMEDY: Final = {
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """How a turn went: call again at `until` at the latest.
 
-    `settled` says that the verdict given stands on the server, `yields` that a newer agent
+    `settled` says that the health status given stands on the server, `yields` that a newer agent
     publishes and nothing is to be written, `node` is the node as the server answered a write.
     """
 
@@ -246,7 +248,7 @@ class HealthWriter(_Writer):
         return Turn(until=now)
 
     def _exists(self, now: float) -> bool:
-        """False when the object is gone; True also where the server does not say so."""
+        """False when the object is gone; True also where the server does not report it."""
         self._exists_at = now + self._jittered(EXISTS_EVERY_S)
         try:
             there = self._api.has_health(self._name)
@@ -259,8 +261,8 @@ class HealthWriter(_Writer):
     def _was_replaced(self, wanted: Publication) -> bool:
         """Whether an agent that started after us has written since we did.
 
-        Two run for a moment when a pod takes long to end: the newer verdict stands, for as long
-        as a living agent takes to say it again.
+        Two run for a moment when a pod takes long to end: the newer health status stands, for as
+        long as a living agent takes to say it again.
         """
         ours = {"", self._found, wanted.status.publisher.pod_uid}
         return self.known and self._accepted is not None and self._publisher() not in ours
@@ -305,7 +307,7 @@ class HealthWriter(_Writer):
 
 
 def sentence(what: str, error: KubeError) -> str:
-    """What failed, why, and what a person can do."""
+    """What failed, why, and what an operator can do."""
     remedy = REMEDY.get(error.status, "it is tried again")
     return f"{what} could not be written ({error}): {remedy}"
 

@@ -43,7 +43,9 @@ MAX_LINE_CHARS: Final = 4096
 BLANK_64: Final = 0x7FFFFFFFFFFFFFF0
 BLANK_32: Final = 0x7FFFFFF0
 BLANK_FLOAT: Final = 140737488355328.0
-"""DCGM's marks for "no value" begin here (dcgm_structs.h); old exporters print them."""
+"""DCGM's taints and cordons for "no value" begin here (dcgm_structs.h); old exporters print
+them.
+"""
 
 
 class _Page(msgspec.Struct):
@@ -240,7 +242,7 @@ class DcgmScraper:
 
     def scrape_once(self) -> None:
         """One scrape and what follows from it; one that does not come back is said meanwhile."""
-        # Reading its headers has a limit for each piece only: nobody may sit there unseen.
+        # Reading its headers has a limit for each piece only: nobody may sit there unobserved.
         overdue = threading.Timer(2 * SCRAPE_WITHIN_S, self._say, (SourceState.DOWN, TOO_SLOW))
         overdue.daemon = True
         with contextlib.suppress(RuntimeError):

@@ -43,7 +43,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 def pci_functions(root: Path = PCI_DEVICES) -> tuple[PciFunction, ...]:
     """The NVIDIA GPUs and switches on the bus. Raises OSError when there is no PCI bus to see, or
-    when it cannot be read now (`exhausted`): a GPU must not look gone for want of a descriptor.
+    when it cannot be read now (`exhausted`): a GPU must not look gone for lack of a descriptor.
     """
     found = map(_function, sorted(root.iterdir()))
     return tuple(function for function in found if function is not None)
@@ -125,7 +125,7 @@ def network_ports(root: Path = INFINIBAND_PORTS) -> tuple[NetworkPort, ...]:
 
 PROC: Final = Path("/proc")
 MAX_LOOKED_AT: Final = 20_000
-"""A host with more processes than this is not looked at: that would cost 0.3 % of a core."""
+"""A host with more processes than this is not checked: that would cost 0.3 % of a core."""
 SLICE: Final = 250
 PAUSE_S: Final = 0.02
 """After each slice, some 3 ms of CPU, others get their turn."""
@@ -162,7 +162,7 @@ def sees_host_processes(root: Path = PROC) -> bool:
 def host_processes(
     root: Path = PROC, pause: Callable[[float], object] = time.sleep
 ) -> Processes | None:
-    """One look; None where the host's processes are out of sight, as in an ordinary pod.
+    """One check; None where the host's processes are out of sight, as in an ordinary pod.
 
     Raises OSError where they cannot be read now (`exhausted`): a service must not look stopped.
     """
@@ -218,7 +218,7 @@ NUMA = Path("/sys/devices/system/node")
 
 
 def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
-    """One look at the host."""
+    """One check at the host."""
     looked = host_processes()
     return replace(
         host_identity(at, dmi=dmi, numa=numa),
@@ -230,7 +230,7 @@ def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
 
 def host_identity(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
     """Boot and hardware alone: all that a simulated node leaves to the machine it runs on."""
-    # Imported here, by the thread that looks: the first verdict does not wait for it.
+    # Imported here, by the thread that looks: the first health status does not wait for it.
     import psutil
 
     return HostSeen(

@@ -3,7 +3,7 @@
 The main loop owns the reader that `open_kernel_log` returns. `/dev/kmsg` and files are read in
 `kmsg`. Where the device cannot be opened, the kernel's ring is read here, through `syslog(2)`:
 that needs CAP_SYSLOG and no device. The call has neither sequence numbers nor a way to wait, so
-the whole ring is read every 15 s and at once when asked (an NVML Xid event), and what was there
+the entire ring is read every 15 s and at once when asked (an NVML Xid event), and what was there
 before is recognised by its bytes.
 """
 
@@ -64,7 +64,7 @@ def open_kernel_log(
             reader=None,
             state=SourceState.ABSENT,
             reason="Off",
-            sentence="the kernel log is off: faults that only the driver's log tells are not seen",
+            sentence="the kernel log is off: faults that only it shows are not observed",
         )
     if mode == SYSLOG:
         return _open_ring(sieve, sink, because="")
@@ -136,7 +136,7 @@ def ring_size() -> int:
 
 
 def read_ring() -> bytes:
-    """The whole kernel ring as text. Raises OSError (EPERM without CAP_SYSLOG)."""
+    """The entire kernel ring as text. Raises OSError (EPERM without CAP_SYSLOG)."""
     libc = ctypes.CDLL(None, use_errno=True)
     size = ring_size()
     buffer = ctypes.create_string_buffer(size)

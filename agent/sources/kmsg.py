@@ -31,7 +31,7 @@ RETRY_S = 5.0
 
 CHUNK_BYTES = 256 * 1024
 LOOK_EVERY_S = 0.05
-"""How often a regular file is looked at: the kernel does not wake a poll on one."""
+"""How often a regular file is checked: the kernel does not wake a poll on one."""
 
 
 class _Reader(KernelLogReader):
@@ -247,7 +247,7 @@ class KmsgDevice(_Reader):
         try:
             raw = self._read(self._fd, self._buffer_bytes)
         except OSError:
-            # Overwritten again meanwhile: the next attempt finds the whole gap.
+            # Overwritten again meanwhile: the next attempt finds the entire gap.
             return
         self._sieve.counts.read += 1
         self._last = raw

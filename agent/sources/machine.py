@@ -104,7 +104,7 @@ class MachineCollector:
                 self._wake.clear()
 
     def look(self) -> None:
-        """One look at everything that is due."""
+        """One check at everything that is due."""
         slow = self._looks % SLOW_EVERY_LOOKS == 0
         try:
             functions = self._machine.functions()

@@ -1,4 +1,4 @@
-"""A whole log in any format that is read, from its first to its last line, for `decode`.
+"""An entire log in any format that is read, from its first to its last line, for `decode`.
 
 The log's first bytes tell its format (`rules.kernel_log.scan`).
 """
@@ -23,7 +23,7 @@ BLOCK: Final = 1 << 16
 """Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
 
 SAMPLE: Final = 1 << 14
-"""Bytes in which lines must be understood where the whole log said nothing."""
+"""Bytes in which lines must be understood where the entire log said nothing."""
 
 LEAST_SHARE: Final = 0.25
 """Of them: some lines of any prose or YAML read like the kernel's; of a log nearly all do."""

@@ -3,9 +3,9 @@
     python -m hack.bench.agent [--seconds 120] [--samples 200] [--image] [--json]
 
 Memory, CPU, wake-ups and page faults of the agent with 8 simulated GPUs beside the same agent with
-`--nvml off`, in one run, the simulated driver's own share measured apart; start to first verdict
-with compiled files; kernel line to node condition. The API server is the simulated one, or a real
-one where KUBEBUILDER_ASSETS names its programs. The kernel log is a FIFO in the format of
+`--nvml off`, in one run, the simulated driver's own share measured apart; start to first health
+status with compiled files; kernel line to node condition. The API server is the simulated one, or
+a real one where KUBEBUILDER_ASSETS names its programs. The kernel log is a FIFO in the format of
 /dev/kmsg. Times are of this machine: compare columns, not runs.
 """
 
@@ -63,7 +63,7 @@ class Bench:
     simulator_share: float = 0.0
     use: dict[str, Use] = field(default_factory=dict)
     first_health_status_s: dict[str, list[float]] = field(default_factory=dict)
-    """By mode: with `sim`, the simulated driver is loaded before the first verdict, too."""
+    """By mode: with `sim`, the simulated driver is loaded before the first health status, too."""
     line_to_condition_s: list[float] = field(default_factory=list)
 
 
@@ -149,7 +149,7 @@ class Conditions:
 def running(
     plane: Hosted[ControlPlane], number: int, nvml: str
 ) -> Iterator[tuple[Any, Any, float]]:
-    """A started agent, its node's conditions, and the seconds to its first verdict."""
+    """A started agent, its node's conditions, and the seconds to its first health status."""
     agent = BenchedAgent(plane, number, nvml)
     conditions = Conditions(plane, agent.node)
     began = time.monotonic()
@@ -227,7 +227,7 @@ def report(bench: Bench) -> str:
         ("page faults a minute, --nvml off", f"{sim.minor_faults:.0f}, {off.minor_faults:.0f}",
          ""),
         ("of them from disk", f"{sim.major_faults:.0f}, {off.major_faults:.0f}", ""),
-        (f"start to first verdict, --nvml off, median of {STARTS}", f"{start['off']:.3f} s",
+        (f"start to first health status, --nvml off, median of {STARTS}", f"{start['off']:.3f} s",
          "0.5 s"),
         ("the same, which loads the simulator first", f"{start['sim']:.3f} s", ""),
         (f"kernel line to condition, median of {len(latency)}",

@@ -250,7 +250,7 @@ def _clocked() -> list[int]:
 
 
 def _clock_ns() -> float:
-    """What one look at the clock costs."""
+    """What one check at the clock costs."""
     clock = time.thread_time_ns
     began = clock()
     for _ in range(_CLOCK_SAMPLES):

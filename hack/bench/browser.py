@@ -157,7 +157,7 @@ class Browser:
         return result["result"].get("value")
 
     async def text(self, selector: str) -> str:
-        """Everything a person can read in the element."""
+        """Everything an operator can read in the element."""
         return str(await self.js(f"document.querySelector({selector!r})?.innerText ?? ''"))
 
     async def until(self, expression: str, within_s: float = TIMEOUT_S) -> None:

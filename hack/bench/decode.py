@@ -5,7 +5,7 @@
 Three files are made from the development lines in `tests/data`: one line in 1,000 recognised
 with every shape among them and ordinary kernel messages around; every line recognised; and every
 line recognised with process numbers and addresses that hardly ever repeat (the worst case). CPU
-time is that of the whole command, user and system, interpreter start included, files compiled.
+time is that of the entire command, user and system, interpreter start included, files compiled.
 """
 
 import argparse

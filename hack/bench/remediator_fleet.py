@@ -1,9 +1,9 @@
-"""A fleet: what it costs to watch it, and how soon each of many sick nodes is marked.
+"""A fleet: what it costs to watch it, and how soon each of many sick nodes is quarantined.
 
 `storm`: many nodes fall sick at once, beside the floor of raw patches.
 `ten_thousand`: nodes as the GPU operator and node feature discovery label them, each with a Ready
-agent pod and a healthy verdict; then the page, a command, and a tenth of the nodes sick at once.
-The budgets are lifted.
+agent pod and a healthy health status; then the page, a command, and a tenth of the nodes sick at
+once. The budgets are lifted.
 """
 
 import asyncio
@@ -30,7 +30,9 @@ Figures = dict[str, Any]
 
 
 async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
-    """From the first sick verdict to the last node unschedulable; raw patches of the others."""
+    """From the first sick health status to the last node unschedulable; raw patches of the
+    others.
+    """
     fleet = Fleet(pools=(Pool(name="gpu", nodes=nodes, labels=AGENT),))
     async with bench_cluster(fleet, living=False) as plane:
         names = fleet.node_names()[:sick]
@@ -49,12 +51,12 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
             figures = {
                 "nodes": nodes,
                 "sick": sick,
-                "verdicts published after s": published_s,
+                "health statuses published after s": published_s,
                 "first unschedulable s": at[0] - began,
                 "half unschedulable s": at[len(at) // 2] - began,
                 "all unschedulable s": at[-1] - began,
-                "first to last mark s": at[-1] - at[0],
-                "remediator CPU to the last mark s": taints_cpu_s,
+                "first to last quarantine s": at[-1] - at[0],
+                "remediator CPU to the last quarantine s": taints_cpu_s,
                 "all recorded s": time.time() - began,
                 "remediator CPU to the last record s": replica.cpu_s() - cpu,
                 "API calls": replica.calls(await replica.page()),
@@ -63,7 +65,7 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
         if len(others) == sick:
             raw_s = await floor_of(plane.straight_kubeconfig, "marks", others)
             figures["floor: raw patches, first to last s"] = raw_s
-            figures["marks by the floor"] = (at[-1] - at[0]) / raw_s
+            figures["taints and cordons by the floor"] = (at[-1] - at[0]) / raw_s
         return figures
 
 
@@ -86,7 +88,7 @@ async def phases(plane: ControlPlane) -> Counter[str]:
 
 
 async def _recorded(plane: ControlPlane, count: int) -> None:
-    """Wait until every session says that its node is marked."""
+    """Wait until every session says that its node is quarantined."""
     async with asyncio.timeout(120):
         while True:
             found = await phases(plane)
@@ -149,12 +151,12 @@ async def ten_thousand(nodes: int = 10_000, seconds: float = 60.0) -> Figures:
             cpu, began = replica.cpu_s(), time.time()
             await assessments.all_fail(sick, XID_79)
             figures["sick"] = len(sick)
-            figures["verdicts published after s"] = time.time() - began
+            figures["health statuses published after s"] = time.time() - began
             async with asyncio.timeout(300):
                 at = sorted((await marks).values())
             figures["first unschedulable s"] = at[0] - began
             figures["all unschedulable s"] = at[-1] - began
-            figures["remediator CPU to the last mark s"] = replica.cpu_s() - cpu
+            figures["remediator CPU to the last quarantine s"] = replica.cpu_s() - cpu
             figures["page in the storm, first paint s"] = await first_paint(replica.page_url())
             figures["proportional set after it MiB"] = replica.memory_mib()
             return figures

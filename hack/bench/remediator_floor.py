@@ -1,12 +1,13 @@
 """The floor under `hack.bench.remediator`: the same requests sent raw, by a process that decides
 nothing.
 
-    python -m hack.bench.remediator_floor KUBECONFIG marks < NODES
+    python -m hack.bench.remediator_floor KUBECONFIG taints and cordons < NODES
     python -m hack.bench.remediator_floor KUBECONFIG evictions < "NAMESPACE POD BUDGET" a line
 
-marks: one patch per node, as a mark looks, as many in flight as the remediator has. evictions: one
-in flight per budget. The bench runs it as a process of its own beside the same API server, right
-after the remediator, so that both columns are of one machine in one state.
+taints and cordons: one patch per node, as a taint and cordon looks, as many in flight as the
+remediator has. evictions: one in flight per budget. The bench runs it as a process of its own
+beside the same API server, right after the remediator, so that both columns are of one machine in
+one state.
 """
 
 import asyncio

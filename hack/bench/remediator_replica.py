@@ -57,7 +57,7 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
 async def assessments_of(
     plane: ControlPlane, names: list[str], publishers: dict[str, PublisherPod] | None = None
 ) -> FleetHealth:
-    """Healthy verdicts of those nodes, published; nothing is shown on the Node objects."""
+    """Healthy health statuses of those nodes, published; nothing is shown on the Node objects."""
     found = FleetHealth(plane.client, utc_now, shown=False)
     found.publishers = publishers or {}
     await found.all_healthy(names)
@@ -118,7 +118,7 @@ class Replica:
                 await asyncio.sleep(0.05)
 
     async def ready(self) -> None:
-        """Wait until /readyz says so."""
+        """Wait until /readyz reports it."""
         async with asyncio.timeout(120):
             while await asyncio.to_thread(self._status, "/readyz") != 200:  # noqa: ASYNC110 - no event of another process
                 await asyncio.sleep(0.1)
@@ -131,9 +131,9 @@ class Replica:
         )
 
     def calls(self, page: str) -> dict[str, int]:
-        """Calls so far, by method and lane."""
+        """Calls so far, by method and queue."""
         found: dict[str, int] = {}
-        pattern = r'gpuward_api_requests_total\{code="\d+",lane="(\w+)",method="(\w+)"\} (\S+)'
+        pattern = r'gpuward_api_requests_total\{code="\d+",queue="(\w+)",method="(\w+)"\} (\S+)'
         for call_queue, method, count in re.findall(pattern, page):
             key = f"{method} {call_queue}"
             found[key] = found.get(key, 0) + int(float(count))

@@ -1,7 +1,7 @@
 """A merged tree as a Helm template: block YAML, with conditions on lines of their own.
 
-Pure. Text of ours that a template engine would take for its own (alerts speak of `{{ $labels.node
-}}`) is quoted; text marked with `Template` is the engine's.
+Pure. Text of gpuward that a template engine would take for its own (alerts speak of `{{
+$labels.node }}`) is quoted; text marked with `Template` is the engine's.
 """
 
 import json

@@ -161,7 +161,7 @@ def _program(pod: Object, program: str) -> None:
 
 
 def _labelled(obj: Object, *more: str) -> None:
-    """Add `commonLabels` and the labels of the values `more`; a label of ours, which selectors
+    """Add `commonLabels` and the labels of the values `more`; a label of gpuward, which selectors
     use, is never replaced.
     """
     ours = _dict(obj["metadata"].get("labels", {}))
@@ -195,7 +195,7 @@ def _pulled(spec: Object, program: str) -> None:
 
 
 def _place(value: Any) -> None:
-    """Put the release's namespace in place of ours, wherever it is named."""
+    """Put the release's namespace in place of gpuward, wherever it is named."""
     for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
         if (key, each) == ("namespace", NAMESPACE):
             value[key] = Template("{{ .Release.Namespace }}")

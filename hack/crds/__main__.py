@@ -1,4 +1,4 @@
-"""`python -m hack.crds` writes daemonset/crds/*.yaml anew; `--check` only compares."""
+"""`python -m hack.crds` writes daemonset/crds/*.yaml again; `--check` only compares."""
 
 import sys
 from pathlib import Path

@@ -7,13 +7,13 @@ cannot appear undocumented or unbounded. Lengths are characters, counts are item
 from hack.crds.record_fields import NODE_NAME, RECORD_FIELDS, Field
 
 PARTS = {
-    "HealthStatus": "The whole verdict, and all state that a restarted agent needs.",
+    "HealthStatus": "The entire health status, and all state that a restarted agent needs.",
     "QuarantineSpec": "What is asked for. People name a node and one Human cause; the "
     "rest is filled in.",
     "QuarantineStatus": "Where the session stands, what was done and what blocks it.",
     "RecordStatus": "What happened, what was done about it, and how likely it comes back.",
     "EvidenceSpec": "What the agent knew when a session took its node; written once.",
-    "PauseSpec": "Which nodes get no new harm, why, and until when.",
+    "PauseSpec": "Which nodes get no new disruption, why, and until when.",
 }
 """What `kubectl explain` says of spec and status."""
 
@@ -21,7 +21,9 @@ SEVERITIES = ("Info", "Degraded", "Fatal")
 
 FIELDS: dict[str, Field] = {
     **RECORD_FIELDS,
-    "HealthStatus.publisher": Field("Who publishes this verdict, and how its liveness is known."),
+    "HealthStatus.publisher": Field(
+        "Who publishes this health status, and how its liveness is known."
+    ),
     "PublisherPod.pod": Field("namespace/name of the agent's pod.", 512),
     "PublisherPod.podUID": Field("UID of that pod.", 64),
     "PublisherPod.heartbeat": Field(
@@ -29,12 +31,14 @@ FIELDS: dict[str, Field] = {
         "5 minutes and counts as alive for 12.",
         40,
     ),
-    "HealthStatus.nodeUID": Field("UID of the Node this verdict was made for.", 64),
-    "HealthStatus.bootID": Field("Boot of the node this verdict was made in.", 64),
-    "HealthStatus.observedAt": Field("Time of the newest observation behind this verdict.", 40),
+    "HealthStatus.nodeUID": Field("UID of the Node this health status was made for.", 64),
+    "HealthStatus.bootID": Field("Boot of the node this health status was made in.", 64),
+    "HealthStatus.observedAt": Field(
+        "Time of the newest observation behind this health status.", 40
+    ),
     "HealthStatus.silentSince": Field(
-        "Since when the agent behind this verdict is silent, as the remediator found; its next "
-        "verdict takes it away.",
+        "Since when the agent behind this health status is silent, as the remediator found; its "
+        "next health status takes it away.",
         40,
     ),
     "HealthStatus.agentVersion": Field("Version of the agent.", 64),
@@ -49,7 +53,7 @@ FIELDS: dict[str, Field] = {
         "Degraded while a Degraded incident is active; Healthy otherwise.",
         enum=("Healthy", "Degraded", "Unhealthy", "Unknown"),
     ),
-    "HealthStatus.reason": Field("Stable CamelCase code of the gravest finding.", 63),
+    "HealthStatus.reason": Field("Stable CamelCase code of the most severe finding.", 63),
     "HealthStatus.message": Field("One sentence for people.", 1024),
     "HealthStatus.gpusHealthy": Field(
         "Usable GPUs (healthy or degraded) of expected GPUs, as in 7/8.", 16
@@ -57,8 +61,8 @@ FIELDS: dict[str, Field] = {
     "HealthStatus.expectedGPUs": Field("How many GPUs this node should have."),
     "ExpectedGpus.count": Field("Number of GPUs."),
     "ExpectedGpus.source": Field("Where the number comes from: Config, Annotation, Learned.", 32),
-    "HealthStatus.sources": Field("The senses of the agent and whether each one works."),
-    "SourceStatus.name": Field("Name of the sense.", 64),
+    "HealthStatus.sources": Field("The collectors of the agent and whether each one works."),
+    "SourceStatus.name": Field("Name of the collector.", 64),
     "SourceStatus.state": Field("Up, Down, Absent (not on this node) or Released.", 32),
     "SourceStatus.reason": Field("Why it is not Up.", 128),
     "SourceStatus.since": Field("Since when it is in this state.", 40),
@@ -75,7 +79,7 @@ FIELDS: dict[str, Field] = {
     "GpuStatus.vbios": Field("VBIOS version.", 64),
     "GpuStatus.moduleId": Field("Position on the baseboard where there is one."),
     "GpuStatus.health": Field("Healthy, Degraded, Unhealthy or Unknown.", 32),
-    "GpuStatus.reason": Field("Stable CamelCase code of this GPU's gravest finding.", 63),
+    "GpuStatus.reason": Field("Stable CamelCase code of this GPU's most severe finding.", 63),
     "GpuStatus.recoveryAction": Field("What the driver asks for, as last reported.", 64),
     "GpuStatus.resetAt": Field("When evidence of a reset of it was seen last; whole seconds.", 40),
     "GpuStatus.resetPending": Field("True when a remap waits for the next reset."),
@@ -105,7 +109,7 @@ FIELDS: dict[str, Field] = {
     "IncidentStatus.links": Field("NVLink numbers concerned.", max_items=64),
     "IncidentStatus.ports": Field("Network ports concerned.", 64, 64),
     "IncidentStatus.xids": Field("Xids of this incident, in order of first sight.", max_items=32),
-    "IncidentStatus.sources": Field("Senses that saw it.", 64),
+    "IncidentStatus.sources": Field("Collectors that saw it.", 64),
     "IncidentStatus.nvidia": Field("NVIDIA's own recommendations for the Xid."),
     "NvidiaAction.immediate": Field("Immediate action code.", 64),
     "NvidiaAction.investigatory": Field("Investigatory action code.", 64),
@@ -118,7 +122,7 @@ FIELDS: dict[str, Field] = {
         40,
     ),
     "IncidentStatus.mendedBy": Field(
-        "Reboot or Reset: what may have ended it, until a look at the present has confirmed it.",
+        "Reboot or Reset: what may have ended it, until a check at the present has confirmed it.",
         32,
     ),
     "IncidentStatus.interruptedBy": Field(
@@ -157,8 +161,8 @@ FIELDS: dict[str, Field] = {
         "Why the node is out of service. The session ends with the last open cause.", max_items=64
     ),
     "Cause.source": Field(
-        "Detector (an agent's verdict), External (others, by the policy), Human, or Validation (a "
-        "failed test under load).",
+        "Detector (an agent's health status), External (others, by the policy), Human, or "
+        "Validation (a failed test under load).",
         enum=("Detector", "External", "Human", "Validation"),
         default="Human",
     ),
@@ -170,7 +174,7 @@ FIELDS: dict[str, Field] = {
     "Cause.message": Field("One sentence.", 1024),
     "Cause.by": Field("Who asked.", 256),
     "Cause.at": Field(
-        "When a person said it, or when it joined the session; empty for what opened it.", 40
+        "When an operator said it, or when it joined the session; empty for what opened it.", 40
     ),
     "QuarantineSpec.level": Field(
         "Cordon stops new work only; Drain evicts as well.",
@@ -178,13 +182,13 @@ FIELDS: dict[str, Field] = {
         default="Drain",
     ),
     "QuarantineSpec.hold": Field(
-        "Do not release, whatever the verdict says; a drain goes on.", default=False
+        "Do not release, whatever the health status says; a drain goes on.", default=False
     ),
-    "QuarantineSpec.release": Field("A person asks for release now."),
+    "QuarantineSpec.release": Field("An operator asks for release now."),
     "ReleaseRequest.by": Field("Who asked.", 256),
     "ReleaseRequest.reason": Field("Why.", 1024),
     "ReleaseRequest.at": Field("When they said it.", 40),
-    "QuarantineSpec.repair": Field("A person lets one step of the repair ladder go."),
+    "QuarantineSpec.repair": Field("An operator lets one step of the repair ladder go."),
     "RepairRequest.step": Field(
         "The step: the one proposed, or another that has an adapter.",
         32,
@@ -200,7 +204,7 @@ FIELDS: dict[str, Field] = {
     "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),
     "QuarantineStatus.bootID": Field("The boot being validated.", 64),
     "QuarantineStatus.reason": Field(
-        "Stable CamelCase code of the gravest cause, or who asked where it has none.", 63
+        "Stable CamelCase code of the most severe cause, or who asked where it has none.", 63
     ),
     "QuarantineStatus.message": Field(
         "One sentence: what was done, what is next, what blocks it.", 1024
@@ -227,7 +231,7 @@ FIELDS: dict[str, Field] = {
     "BlockedBy.owner": Field("Who owns those pods.", 512),
     "BlockedBy.why": Field("What blocks.", 1024),
     "BlockedBy.permanent": Field("True when waiting alone cannot help."),
-    "BlockedBy.remedy": Field("What a person can do.", 1024),
+    "BlockedBy.remedy": Field("What an operator can do.", 1024),
     "DrainStatus.leftByPolicy": Field("Pods left running on purpose."),
     "DrainStatus.leftByFailure": Field("Pods that could not be moved."),
     "DrainStatus.forceRefused": Field(
@@ -297,7 +301,7 @@ FIELDS: dict[str, Field] = {
     ),
     "ValidationAttempt.verdict": Field("pass, degraded, fail or unknown.", 16),
     "ValidationAttempt.message": Field("One sentence: what was found, or why nothing was.", 512),
-    "ValidationAttempt.checks": Field("What was measured, the gravest first.", max_items=8),
+    "ValidationAttempt.checks": Field("What was measured, the most severe first.", max_items=8),
     "ValidationCheck.id": Field("What was measured.", 64),
     "ValidationCheck.gpu": Field("UUID of the GPU; empty for the node.", 96),
     "ValidationCheck.verdict": Field("pass, degraded, fail or unknown.", 16),
@@ -324,7 +328,7 @@ FIELDS: dict[str, Field] = {
     "EvidenceSpec.rulesVersion": Field("Version of the rules and catalogs that judged.", 64),
     "EvidenceSpec.driverVersion": Field("NVIDIA driver version as the driver reports it.", 64),
     "EvidenceSpec.virtualization": Field("none, passthrough or vgpu.", 32),
-    "EvidenceSpec.sources": Field("The senses, and whether each worked."),
+    "EvidenceSpec.sources": Field("The collectors, and whether each worked."),
     "EvidenceSpec.gpus": Field("The GPUs, those accused first.", max_items=64),
     "EvidenceSpec.topology": Field("How the GPUs are joined by design."),
     "EvidenceSpec.incidents": Field("The incidents as published.", max_items=64),

@@ -232,7 +232,7 @@ def crds() -> dict[str, dict[str, Any]]:
             kind="GPUWardPause",
             plural="gpuwardpauses",
             short="gp",
-            text="A person says: no new harm on these nodes, until then.",
+            text="An operator says: no new disruption on these nodes, until then.",
             spec=schema_of(PauseSpec),
             status=None,
             columns=[

@@ -14,8 +14,9 @@ class Field(NamedTuple):
     immutable: bool = False
     pattern: str = ""
     """What its text, or that of each item, looks like. Only where Kubernetes or we fix the form
-    for good, and only of what people write: a status or a verdict that one definition refuses is
-    lost, and whoever writes on a broken node could keep it from being taken out with one space."""
+    for good, and only of what people write: a status or a health status that one definition
+    refuses is lost, and whoever writes on a broken node could keep it from being taken out with
+    one space."""
 
 
 NODE_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -43,7 +44,7 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordEvent.steps": Field("Repair steps taken; the last one brought it back.", 32, 5),
     "RecordEvent.endedAt": Field("Since when it was back in service.", 40),
     "RecordEvent.outcome": Field(
-        "Active, Closed, Released, Undone (by a person) or NodeGone.", 16
+        "Active, Closed, Released, Undone (by an operator) or NodeGone.", 16
     ),
     "RecordEvent.cameBackAfter": Field("Seconds in service until the next fault."),
     "RecordStatus.forgottenUntil": Field(

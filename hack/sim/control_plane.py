@@ -1,4 +1,4 @@
-"""One way to have a cluster: simulated by default, real where KUBEBUILDER_ASSETS says so.
+"""One way to have a cluster: simulated by default, real where KUBEBUILDER_ASSETS reports it.
 
 `async with control_plane() as plane:` for asynchronous tests, the demo and benchmarks;
 `control_plane_in_thread()` for synchronous ones. Kubelets, scheduler and controllers are ours.
@@ -208,7 +208,7 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         running.layout.kubeconfig.write_text(text, encoding="utf-8")
         clients.append(client := HttpClient.from_kubeconfig(running.layout.kubeconfig))
         # By the name of a program that is known to uncordon no node: it takes off the taint of
-        # the cordon that a person has just taken back.
+        # the cordon that an operator has just taken back.
         agent = "kube-controller-manager/0.1"
         clients.append(HttpClient.from_kubeconfig(running.layout.kubeconfig, agent))
         if binaries.controller_manager is not None:

@@ -86,8 +86,8 @@ class DrainLook:
         dry_run: bool,
         own_namespace: str = "",
     ) -> DrainInput:
-        """One look at the session's node; ApiError when its pods cannot be listed. `causes`: those
-        in effect (`rules.session.causes`).
+        """One check at the session's node; ApiError when its pods cannot be listed. `causes`:
+        those in effect (`rules.session.causes`).
         """
         node = session.spec.node_name
         pods = await self.pods_on(node)
@@ -268,7 +268,7 @@ class MaintenanceLeases(EdgePart):
             await self._clock.sleep(await self.sweep())
 
     def too_old(self) -> str:
-        """Why no harm may rest on the leases, a clause; empty when it may."""
+        """Why no disruption may rest on the leases, a clause; empty when it may."""
         now, failing_since = self._clock.elapsed(), self._failing_since
         return too_old(
             "other operators' maintenance leases",

@@ -55,7 +55,7 @@ _FAILED_S = 2.0
 _LONGEST_S = 60.0
 # Answers come in bursts, and what a plan still has to know is read at once.
 _SHORT_S = 0.25
-# A node's pods are listed every few seconds; what an older list said of them harms nobody.
+# A node's pods are listed every few seconds; what an older list said of them disrupts nobody.
 _LOOK_OLD_S = 60.0
 
 
@@ -71,7 +71,7 @@ class _Drain:
         self.wanted: tuple[d.EvictPod, ...] = ()
         self.failures = 0
         self.leaving = 0
-        """How many pods were on their way out as of the last look."""
+        """How many pods were on their way out as of the last check."""
         self.left_at = float("-inf")
         """CLOCK_BOOTTIME when that number changed."""
         self.look: DrainInput | None = None
@@ -84,7 +84,7 @@ class _Drain:
         self.task: asyncio.Task[None] | None = None
 
     def listed(self, uid: str) -> Listed | None:
-        """The node's pods as the last look found them, where that says what became of this one:
+        """The node's pods as the last check found them, where that says what became of this one:
         what came of an answer that got lost, only a later look knows.
         """
         if self.look is None or self.looked_at <= self.answered_at.get(uid, float("-inf")):
@@ -122,7 +122,7 @@ class Drains(EdgePart):
                     self._due.clear()
                     await clock.heard(self._due, wait_s)
         finally:
-            # The passes ended with the group: the next looks start their drains anew.
+            # The passes ended with the group: the next checks start their drains again.
             self._group, nodes = None, list(self._drains)
             self.stop_all()
             for node in nodes:
@@ -167,7 +167,7 @@ class Drains(EdgePart):
     def _stop(self, node: str, drain: _Drain) -> None:
         self._drains.pop(node, None)
         # Let go of here, too: a cancelled task and its drain would hold each other, and all that
-        # was looked at, until the next search for such circles.
+        # was checked, until the next search for such circles.
         task, drain.task = drain.task, None
         if task is not None:
             task.cancel()
@@ -197,7 +197,7 @@ class Drains(EdgePart):
                 await self._clock.sleep(_SHORT_S)
 
     def _unseen(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
-        """The node cannot be looked at: nobody goes, and from the second time on that is said."""
+        """The node cannot be checked: nobody goes, and from the second time on that is said."""
         drain.failures += 1
         drain.wanted = ()
         if drain.failures >= drain_plan.SAID_FROM:
@@ -339,7 +339,7 @@ class Drains(EdgePart):
             self._answered(eviction, outcome)
 
     async def _ask(self, eviction: d.EvictPod) -> EvictionOutcome:
-        """A fresh look at the pod, then the Eviction API."""
+        """A fresh check at the pod, then the Eviction API."""
         drain = self._drains.get(eviction.node)
         if drain is None:
             return no_answer("its drain was stopped")

@@ -1,6 +1,6 @@
-"""Who may start, as of now: judges the whole fleet when something changed, not once per node.
+"""Who may start, as of now: judges the entire fleet when something changed, not once per node.
 
-`node_cycle` asks for one session's permit; `run` keeps the verdict fresh while nothing asks,
+`node_cycle` asks for one session's permit; `run` keeps the health status fresh while nothing asks,
 wakes nodes whose turn came, reports fleet findings and sets the gauges. The judgement itself is
 `rules.fleet.turns.judge_fleet`.
 """
@@ -24,16 +24,17 @@ from rules.session.observation import FleetSnapshot, Permit
 
 _LOG = structlog.get_logger()
 
-# A verdict is never older than this, changed or not: time alone ends cool-downs and windows.
+# A health status is never older than this, changed or not: time alone ends cool-downs and windows.
 _LONGEST_S = 5.0
-# What verdicts have in common is looked for this often: it is told, and nothing rests on it.
+# What health statuses have in common is looked for this often: it is reported, and nothing rests
+# on it.
 _COMMON_EVERY_S = 5.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
 
 
 class Fleet(EdgePart):
-    """The fleet verdict of one process."""
+    """The fleet health status of one process."""
 
     def __init__(
         self, edge: Edge, *, wake: Callable[[str], None], rest: Callable[[], float]
@@ -48,7 +49,7 @@ class Fleet(EdgePart):
         self._took_s = 0.0
         self._changed = asyncio.Event()
         self._quarantine_waits = False
-        """A session that was not judged yet could be marked."""
+        """A session that was not judged yet could be quarantined."""
         self._rest_changed = asyncio.Event()
         self._reported: set[str] = set()
         self._phases: dict[str, str] = {}
@@ -57,21 +58,23 @@ class Fleet(EdgePart):
         self._compared_at = float("-inf")
 
     def changed(self) -> None:
-        """Something the verdict rests on changed."""
+        """Something the health status rests on changed."""
         self._dirty = True
         self._changed.set()
         if self._quarantine_waits:
             self._rest_changed.set()
 
     def judged(self, session: QuarantineView) -> bool:
-        """Whether the verdict knows the session in its present phase; if not, it soon does."""
+        """Whether the health status knows the session in its present phase; if not, it soon
+        does.
+        """
         self.permit(session.name)
         known = self._phases.get(session.name) == session.status.phase
         self._quarantine_waits |= not known and session.status.phase in quarantine.NOT_TAINTED_YET
         return known
 
     def permit(self, session: str) -> Permit:
-        """The session's permit, judged anew if something changed and it was not judged just
+        """The session's permit, judged again if something changed and it was not judged just
         now.
         """
         if self._dirty and self._left_s() <= 0:
@@ -79,7 +82,7 @@ class Fleet(EdgePart):
         return self.verdict.permits.get(session, _NOT_JUDGED)
 
     async def run(self) -> None:
-        """Keep the verdict fresh until cancelled."""
+        """Keep the health status fresh until cancelled."""
         while True:
             if not await clock.heard(self._changed, _LONGEST_S):
                 self._dirty = True
@@ -94,7 +97,7 @@ class Fleet(EdgePart):
 
     def compare(self) -> None:
         """Tell which nodes have a fault and its likely cause in common, drained for it or not. The
-        nodes are those of the last verdict, which has counted what they share.
+        nodes are those of the last health status, which has counted what they share.
         """
         if self._clock.elapsed() - self._compared_at < _COMMON_EVERY_S:
             return
@@ -156,7 +159,7 @@ class Fleet(EdgePart):
         try:
             return turns.judge_fleet(replace(snapshot, counting=sound), self._memory)
         except Exception as error:  # noqa: BLE001 - no session gets a permit
-            self._isolation.note("fleet", "the whole fleet", error)
+            self._isolation.note("fleet", "the entire fleet", error)
             return FleetAssessment()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:

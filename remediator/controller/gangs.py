@@ -2,8 +2,8 @@
 
 Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate,
 in every replica: a new leader that had to learn them first would have to wait or to guess.
-`rules.fleet.turns` uses what it finds for order and budget, and lets a mark of a Degraded node and
-every drain wait up to 10 s for a node that was not read yet.
+`rules.fleet.turns` uses what it finds for order and budget, and lets a taint and cordon of a
+Degraded node and every drain wait up to 10 s for a node that was not read yet.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Housekeeping(EdgePart):
         self._look_at: dict[str, float] = {}
         self._silent: set[str] = set()
         self._said: set[str] = set()
-        """Nodes whose verdict says that its agent is silent."""
+        """Nodes whose health status says that its agent is silent."""
         self._remembered = False
         self._history_at = float("-inf")
         self._evidence_at = float("-inf")
@@ -103,12 +103,13 @@ class Housekeeping(EdgePart):
         self._silent &= nodes.keys() - ready
         now = self._clock.now()
         if ready and not self._remembered:
-            # Of nodes whose agent is not ready each verdict is looked at anyway.
-            with self._isolation.guard("housekeeping", "silent verdicts"):
+            # Of nodes whose agent is not ready each health status is checked anyway.
+            with self._isolation.guard("housekeeping", "silent health statuses"):
                 await self._remember()
         quiet = {n for n in nodes if n not in ready}
         to_read = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
-        # Back again: its verdict has to stop saying otherwise, if the agent has not replaced it.
+        # Back again: its health status has to stop saying otherwise, if the agent has not replaced
+        # it.
         to_read |= self._said & nodes.keys() & ready
         for name in sorted(to_read)[:_READS_PER_SWEEP]:
             with self._isolation.guard("housekeeping", f"node {name}"):
@@ -134,7 +135,7 @@ class Housekeeping(EdgePart):
         await self._publishers.look(health)
         heard_at = health.heard_at if health.status.publisher.heartbeat else None
         if heard_at is not None:
-            # A heartbeat of the future must not put the next look off for ever.
+            # A heartbeat of the future must not put the next check off for ever.
             overdue_at = min(heard_at, now) + observation.HEARTBEAT_FRESH_S
             self._look_at[name] = max(now + _LOOK_AGAIN_S, overdue_at)
         agents, since = self._world.caches.agents, self._world.observing_since
@@ -151,8 +152,8 @@ class Housekeeping(EdgePart):
             await self._gateway.send(write)
 
     async def _say(self, name: str, health: HealthView, now: float) -> None:
-        """Let the verdict say whether its agent is silent; who came back is looked at until it
-        does not say so any more.
+        """Let the health status say whether its agent is silent; who came back is checked until it
+        does not report it any more.
         """
         agents, since = self._world.caches.agents, self._world.observing_since
         word = node_health.say_silent(health, agents, since, now)
@@ -165,8 +166,8 @@ class Housekeeping(EdgePart):
             self._said.discard(name)
 
     async def _remember(self) -> None:
-        """Which verdicts an earlier process left with that word: asked for once, and they are
-        few.
+        """Which health statuses an earlier process left with that word: asked for once, and they
+        are few.
         """
         query = {"fieldSelector": "status.silentSince!="}
         try:
@@ -204,7 +205,7 @@ class Housekeeping(EdgePart):
             return
         there = {each.metadata.name for each in kept.found} | set(kept.unread)
         if len(lost := self._evidence - there) > 1:
-            # One alone a person may have deleted.
+            # One alone an operator may have deleted.
             self._metrics.objects_lost.labels("GPUEvidence").inc(len(lost))
         self._evidence = there
         sessions = self._world.caches.quarantines.items

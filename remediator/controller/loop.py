@@ -1,6 +1,7 @@
-"""The controller's heart: wakes nodes up, looks at them in parallel, follows what a look asks for.
+"""The controller's heart: wakes nodes up, looks at them in parallel, follows what a check asks
+for.
 
-`run` starts it once. Everything is level-triggered: a wake-up only names a node, the look reads
+`run` starts it once. Everything is level-triggered: a wake-up only names a node, the check reads
 what there is. Only the leader looks; every replica keeps its caches, so that a take-over is a
 matter of seconds.
 """
@@ -27,19 +28,19 @@ from rules.api import writes as d
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 
 _LOG = structlog.get_logger()
-_CLEAR = "what is known is fresh again: marks, evictions and releases go on"
+_CLEAR = "what is known is fresh again: taints and cordons, evictions and releases go on"
 
-# Looks at a time. Most of a look is waiting for the API server, whose own limits are in `pace`; a
-# look that waits to record must not keep another node from being marked.
+# Looks at a time. Most of a check is waiting for the API server, whose own limits are in `pace`; a
+# look that waits to record must not keep another node from being quarantined.
 _LOOKS = 1_024
 # Every replica asks for the lease every 2 s, so a silence this long is an outage.
 _OUTAGE_S = 15.0
 # Sessions that are being opened at a time: so many keep the API server busy.
 _ENOUGH = 2 * api.IN_FLIGHT[CallQueue.STATUS]
-# A look that fails in a way nobody foresaw is tried again after this long.
+# A check that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
-# Of most nodes nothing is known that asks for a look; when all are looked at, those come after the
-# sick ones, whose marks they would hold up.
+# Of most nodes nothing is known that asks for a check; when all are checked, those come after the
+# sick ones, whose taints and cordons they would hold up.
 _QUIET_S = 3.0
 
 
@@ -78,7 +79,7 @@ class ControlLoop(EdgePart):
                     await slots.acquire()
                     name = await self._queue.take(self._crowded)
                     task = group.create_task(self._work(name))
-                    # Also of a look that was cancelled before it began.
+                    # Also of a check that was cancelled before it began.
                     task.add_done_callback(partial(self._ended, slots, name))
                     # Many decisions in a row would leave the API server without work: answers
                     # that came meanwhile are read in between.
@@ -91,7 +92,7 @@ class ControlLoop(EdgePart):
         self._queue.add(name, urgent=urgent)
 
     def took_over(self) -> None:
-        """This replica leads from now on: everything is looked at, once."""
+        """This replica leads from now on: everything is checked, once."""
         self._note_doubt()
         self._acting = self._may_act()
         self.wake_all()
@@ -131,12 +132,12 @@ class ControlLoop(EdgePart):
         if self._world.note_external(name, after):
             self.wake(name)
         changed = before is None or after is None or _of_note(before) != _of_note(after)
-        # A marked node that vanishes may only have lost our label beside the selection.
+        # A quarantined node that vanishes may only have lost our label beside the selection.
         if changed and self._concerned(name, after or before):
             self.wake(name)
 
     def _concerned(self, name: str, node: NodeView | None) -> bool:
-        """Whether something that is known asks for a look."""
+        """Whether something that is known asks for a check."""
         return (
             name in self._world.healths
             or name in self._world.external_seen
@@ -145,16 +146,16 @@ class ControlLoop(EdgePart):
         )
 
     def health_changed(self, name: str, health: HealthView | None) -> None:
-        """A sick verdict came, changed or went."""
+        """A sick health status came, changed or went."""
         self._world.health_changed(name, health)
         self._fleet_changed()
         self.wake(name, urgent=health is not None and health.status.health == "Unhealthy")
 
     def session_changed(self, before: QuarantineView | None, after: QuarantineView | None) -> None:
-        """A session came, went or changed, by us or by a person."""
+        """A session came, went or changed, by us or by an operator."""
         concerned = self._world.session_changed(before, after)
         if before is not None and after is not None and _same_version(before, after):
-            # The echo of an own write: its answer said all of it to the look that sent it.
+            # The echo of an own write: its answer said all of it to the check that sent it.
             return
         for name in concerned:
             self.wake(name)
@@ -212,12 +213,12 @@ class ControlLoop(EdgePart):
         self._acting = acting
 
     def _note_doubt(self) -> None:
-        """While what is known is too old to act on, sessions say so; afterwards they go on."""
+        """While what is known is too old to act on, sessions report it; afterwards they go on."""
         doubt, before = self._world.doubt(), self._doubt
         if doubt == before:
             return
         self._doubt = doubt
-        _LOG.warning("doubt", message=f"no harm is done: {doubt}" if doubt else _CLEAR)
+        _LOG.warning("doubt", message=f"no disruption is done: {doubt}" if doubt else _CLEAR)
         if not doubt:
             # What an old view did not show proves nothing: not an agent's silence either.
             self._world.observing_since = self._clock.now()

@@ -1,8 +1,8 @@
-"""One look at one node: observe, decide, carry out, until nothing is left to do now.
+"""One check at one node: observe, decide, carry out, until nothing is left to do now.
 
 The loop calls `NodeCycle.look` for every node that may need something. Decisions are
 `rules.session.decide.decide`; this module gathers what they ask for, hands their writes to the
-gateway in order, takes the answers into the world and decides again. Two looks at one node never
+gateway in order, takes the answers into the world and decides again. Two checks at one node never
 overlap.
 """
 
@@ -44,7 +44,7 @@ _BACKOFF_S = (0.1, 30.0)
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})
 # About half a minute: sooner, an API server that restarts would be reported in every session.
 _READS_FAILED_SAID_FROM = 9
-# A look that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
+# A check that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
 _SURPRISED_S = 5.0
 
 
@@ -54,12 +54,12 @@ class RestlessError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What the loop has to know after a look."""
+    """What the loop has to know after a check."""
 
     again_in_s: float | None = None
     """When to look again, though nothing changes."""
     evicting: d.Evicting | None = None
-    """What the drain may do; None when the look failed: leave it as it is."""
+    """What the drain may do; None when the check failed: leave it as it is."""
     hand_over: bool = False
 
 
@@ -86,11 +86,13 @@ class NodeCycle(EdgePart):
         self._objects = objects
         self._collectors = collectors
         self._not_before: dict[str, float] = {}
-        """Nodes whose last look did not come to rest or ended with a surprise (CLOCK_BOOTTIME)."""
+        """Nodes whose last check did not come to rest or ended with a surprise
+        (CLOCK_BOOTTIME).
+        """
         self._failures: dict[str, int] = {}
         self._said: dict[str, str] = {}
         self._doubted: set[str] = set()
-        """Nodes whose mark met another version than the watch showed: to be read first."""
+        """Nodes whose quarantine met another version than the watch showed: to be read first."""
         self._writes = Writes(edge, collectors.fleet_changed)
 
     async def look(self, name: str) -> Looked:
@@ -276,7 +278,7 @@ class NodeCycle(EdgePart):
         try:
             node = await self._gateway.fresh_node(name)
         except ApiError as error:
-            # A node that the watch still shows is gone when both say so.
+            # A node that the watch still shows is gone when both report it.
             if error.answer.says_gone(name) and name not in self._world.caches.nodes.items:
                 self._world.reserved.discard(name)
                 self._world.node_seen(name, None)

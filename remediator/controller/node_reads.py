@@ -1,7 +1,7 @@
 """What a decision about one node needs beside the watches: read before it, and kept for a while.
 
-The verdict of a node that is not among the sick, the agent's pod, the evidence of a session, and
-the Job that tests the node. There is no watch of Jobs: a test is under way on a few nodes at a
+The health status of a node that is not among the sick, the agent's pod, the evidence of a session,
+and the Job that tests the node. There is no watch of Jobs: a test is under way on a few nodes at a
 time, for minutes.
 """
 
@@ -83,8 +83,8 @@ class NodeReads(EdgePart):
             self._evidence_read.pop(session.name, None)
 
     async def read_health(self, name: str, node: NodeView | None) -> None:
-        """The verdict of a node under session, or with a mark of one that is gone, that is not
-        among the sick.
+        """The health status of a node under session, or with a taint and cordon of one that is
+        gone, that is not among the sick.
         """
         if name in self._world.caches.healths.items:
             return
@@ -110,7 +110,7 @@ class NodeReads(EdgePart):
 
     async def _read_evidence(self, name: str) -> None:
         """What the agent kept for a session that has none on record. Nothing waits for the answer
-        but a repair step, so a refusal is no failure of the look.
+        but a repair step, so a refusal is no failure of the check.
         """
         now = self._clock.elapsed()
         for session in self._world.open_sessions(name):
@@ -124,7 +124,7 @@ class NodeReads(EdgePart):
             self._evidence_read[session.name] = now
             try:
                 path = object_name.api_path(requests.EVIDENCES, session.name)
-                # Like a record it waits for the marks of a storm.
+                # Like a record it waits for the taints and cordons of a storm.
                 answer = await self._api.call(CallQueue.RECORD, "GET", path)
                 self._evidence[session.name] = answer.decode(EvidenceView)
             except ApiError as error:

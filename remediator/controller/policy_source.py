@@ -2,7 +2,7 @@
 
 The policy is the file as read at the start, and again whenever it changes.
 
-Missing or invalid since the start: mode Shadow, by an accident that is told apart from a Shadow
+Missing or invalid since the start: mode Shadow, by an accident that is distinguished from a Shadow
 that somebody chose (`rules.policy.policy`): what comes meanwhile waits. Invalid at a reload: the
 last good policy stays in effect, and the replica reports it.
 """
@@ -127,7 +127,8 @@ class PolicySource:
             for problem in found:
                 _LOG.error("policy", problem=problem, next=after)
             if first:
-                # Where `--shadow` says so, Shadow is what somebody chose, whatever the file says.
+                # Where `--shadow` reports it, Shadow is what somebody chose, whatever the file
+                # says.
                 self.use(Policy() if self._shadow else UnreadPolicy(), first=True)
         self._metrics.policy_reload_ok.set(0 if self.problems else 1)
 
@@ -156,7 +157,7 @@ class PolicySource:
 
 
 _LASTS_S: Final = 5.0
-"""A list that is made anew is no news: what is over by the next renewals is not told."""
+"""A list that is made again is no news: what is over by the next renewals is not told."""
 
 
 class LeaderReport:

@@ -24,15 +24,15 @@ _LOG = structlog.get_logger()
 _SWEEP_S: Final = 10.0
 _NODES_PER_SWEEP: Final = 50
 _AGED_PER_SWEEP: Final = 50
-"""Records looked at for what time alone does to them: each once in an hour or so."""
+"""Records checked for what time alone does to them: each once in an hour or so."""
 _LOOK_AGAIN_S: Final = 60.0
-"""One node is not looked at more often: a flapping fault is one line of its record."""
+"""One node is not checked more often: a flapping fault is one line of its record."""
 _FORBIDDEN_S: Final = 60.0
 """All records wait so long for a permission: who repairs it wants to see it work."""
 _REFUSED_S: Final = 600.0
 """A node waits so long of which one record was refused for what stands in it."""
 MOST_RECORDS: Final = 20_000
-"""Beyond so many no new one is opened: a hostile verdict may name any number of GPUs."""
+"""Beyond so many no new one is opened: a hostile health status may name any number of GPUs."""
 
 
 class RecordKeeping(EdgePart):
@@ -41,23 +41,23 @@ class RecordKeeping(EdgePart):
     def __init__(self, edge: Edge) -> None:
         super().__init__(edge)
         self._due: dict[str, float] = {}
-        """When each changed node may be looked at (CLOCK_BOOTTIME)."""
+        """When each changed node may be checked (CLOCK_BOOTTIME)."""
         self._looked: dict[str, float] = {}
         self._round: list[str] = []
         self._forbidden_until = float("-inf")
         self._forbidden = False
 
     def node_changed(self, name: str) -> None:
-        """Its verdict or one of its sessions is another."""
+        """Its health status or one of its sessions is another."""
         self._due.setdefault(name, self._looked.get(name, float("-inf")) + _LOOK_AGAIN_S)
 
     def node_said(self, before: NodeView | None, after: NodeView | None) -> None:
-        """A person may have said on the node that it was repaired."""
+        """An operator may have said on the node that it was repaired."""
         if after is not None and before is not None and _repaired(before) != _repaired(after):
             self.node_changed(after.name)
 
     def took_over(self) -> None:
-        """Whatever changed while nobody led is looked at once."""
+        """Whatever changed while nobody led is checked once."""
         for name in {*self._world.sessions, *self._world.healths}:
             self.node_changed(name)
 
@@ -111,7 +111,7 @@ class RecordKeeping(EdgePart):
         return done
 
     async def _read(self, name: str) -> HealthView | None:
-        """The verdict of a node that is well again; None where there is none."""
+        """The health status of a node that is well again; None where there is none."""
         if not object_name.is_object_name(name):
             return None
         try:
@@ -135,7 +135,7 @@ class RecordKeeping(EdgePart):
                 await self._write(due)
 
     async def _write(self, change: RecordChange) -> bool:
-        """Whether the record is as it should be; what failed is tried at the next look."""
+        """Whether the record is as it should be; what failed is tried at the next check."""
         if self._clock.elapsed() < self._forbidden_until:
             return False
         write: Write = change.write()

@@ -56,9 +56,9 @@ class Writes(EdgePart):
         """At most one status write per session and second.
 
         A change of phase never waits, nor does the record of who is about to be evicted, of a
-        repair or a test, or of a mark that is put on: once it is there, nothing asks for its
-        record and its Event again. What the API server would store as it did before is not sent
-        again.
+        repair or a test, or of a taint and cordon that is put on: once it is there, nothing asks
+        for its record and its Event again. What the API server would store as it did before is not
+        sent again.
         """
         if session is None:
             return decision.writes, None
@@ -209,7 +209,7 @@ class Writes(EdgePart):
                 return
 
     async def _read_session(self, name: str) -> None:
-        """The session as it is; where the server contradicts the cache, that is listed anew."""
+        """The session as it is; where the server contradicts the cache, that is listed again."""
         cache = self._world.caches.quarantines
         try:
             session = await self._api.get(

@@ -23,7 +23,7 @@ from rules.api.kube_config import (
 from rules.text.printable import printable
 
 _LOGIN_S = 120.0
-"""A person may have to confirm a login in a browser."""
+"""An operator may have to confirm a login in a browser."""
 _Seen = tuple[tuple[str, int, int, int] | None, ...]
 
 
@@ -157,7 +157,9 @@ def _seen(files: tuple[str, ...]) -> _Seen:
 
 
 def lacking_client(error: ModuleNotFoundError) -> str:
-    """What to say where the client of a whole cluster is not installed; raises any other error."""
+    """What to say where the client of an entire cluster is not installed; raises any other
+    error.
+    """
     if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes", "yarl"}:
         raise error
     return (

@@ -129,7 +129,7 @@ class Answer:
             raise ApiError(self, f"The API server sent an unreadable list: {error}") from error
 
     def sentence(self) -> str:
-        """What happened, for a person: one printable line of at most 300 characters."""
+        """What happened, for an operator: one printable line of at most 300 characters."""
         if self.code == NO_ANSWER:
             return f"no answer from the API server ({self.failure})"[:300]
         said = self.status().message or self.body[:200].decode("utf-8", "replace").strip()
@@ -226,7 +226,7 @@ _TLS_OBJECT: Final = re.compile(r" ssl:(<[^>]*>|\w+)")
 
 
 class HeldError(Exception):
-    """Raised by a look before sending, so that the request is not written to its connection."""
+    """Raised by a check before sending, so that the request is not written to its connection."""
 
 
 class TooLargeError(aiohttp.ClientError):

@@ -43,7 +43,7 @@ JSON = "application/json"
 # An eviction of a Pending or terminating pod may take 10 s on the server before its 409
 # (EvictionsRetry of the eviction registry), so nothing may give up earlier than this.
 CALL_TIMEOUT_S = 30.0
-# Calls in flight per lane; evictions wait on the server, so they need the most.
+# Calls in flight per queue; evictions wait on the server, so they need the most.
 IN_FLIGHT = {
     CallQueue.LEASE: 2,
     CallQueue.MARK: 32,
@@ -52,7 +52,8 @@ IN_FLIGHT = {
     CallQueue.STATUS: 24,
     CallQueue.RECORD: 16,
 }
-# Records of a storm follow its marks: while sessions are opened and nodes marked they wait,
+# Records of a storm follow its taints and cordons: while sessions are opened and nodes quarantined
+# they wait,
 _BEFORE_RECORDS = frozenset({CallQueue.MARK, CallQueue.STATUS})
 # but each no longer than this: what is done is to be said, and a drain waits for its record.
 _YIELD_S = 3.0
@@ -63,7 +64,7 @@ _BODY_LIMIT = 256 * 1024 * 1024
 
 
 Observer = Callable[[str, CallQueue, int, float], None]
-"""Called after every call, and once a watch is open, with (method, lane, code, seconds)."""
+"""Called after every call, and once a watch is open, with (method, queue, code, seconds)."""
 
 
 class Api:
@@ -161,7 +162,7 @@ class Api:
 
     @asynccontextmanager
     async def turn(self, call_queue: CallQueue) -> AsyncIterator[None]:
-        """Wait for a slot and a token of this lane; what is read inside is still fresh to act
+        """Wait for a slot and a token of this queue; what is read inside is still fresh to act
         on.
         """
         self._count(call_queue, 1)
@@ -175,7 +176,7 @@ class Api:
             self._count(call_queue, -1)
 
     def under_way(self, call_queue: CallQueue) -> int:
-        """How many sessions are being opened, or nodes marked, those that wait included."""
+        """How many sessions are being opened, or nodes quarantined, those that wait included."""
         return self._under_way[call_queue]
 
     def _count(self, call_queue: CallQueue, change: int) -> None:
@@ -250,7 +251,7 @@ class Api:
             yield response
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
-        """The whole of a response as an answer (used for a watch that was refused)."""
+        """The entire of a response as an answer (used for a watch that was refused)."""
         answer = await _answer(response)
         if answer.code == 401:
             await self._renew_credentials()
@@ -351,14 +352,14 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
 
 
 class _Guarded(BytesPayload):
-    """A body that is written after a last look: aiohttp sends the head together with the body's
-    first bytes, so that nothing at all is sent when the look raises.
+    """A body that is written after a last check: aiohttp sends the head together with the body's
+    first bytes, so that nothing at all is sent when the check raises.
     """
 
     def __init__(self, value: bytes, look: Callable[[], None]) -> None:
         super().__init__(value)
         self.raised: Exception | None = None
-        """What the look raised; aiohttp itself reports a lost connection then."""
+        """What the check raised; aiohttp itself reports a lost connection then."""
         self._look = look
 
     async def write_with_length(

@@ -69,11 +69,12 @@ class Caches:
         self.nodes: Reflector[NodeView] = reflector(
             nodes_selected(node_selector), NodeView, lambda *change: to.node(*change)
         )
-        # A mark is ours to take off also where the policy's selector does not reach (any more).
-        # Marked nodes that it selects come twice: no selector says what is outside of another.
+        # A taint and cordon is ours to take off also where the policy's selector does not reach
+        # (any more). Marked nodes that it selects come twice: no selector says what is outside of
+        # another.
         self.quarantined: Reflector[NodeView] = reflector(
             Resource(
-                name="marked nodes",
+                name="quarantined nodes",
                 path=resources.NODES,
                 query={"labelSelector": names.LABEL_QUARANTINE},
             ),
@@ -154,7 +155,7 @@ class Caches:
         return ""
 
     def too_old(self) -> str:
-        """Why no harm may rest on the caches, a clause that names one; empty when it may."""
+        """Why no disruption may rest on the caches, a clause that names one; empty when it may."""
         for cache in self.all:
             if why := cache.too_old():
                 return why
@@ -194,10 +195,10 @@ def _custom(plural: str, query: dict[str, str] | None = None) -> Resource:
 class PublisherPods:
     """Keeps `caches.agents` true for pods that the watch on our own namespace does not show.
 
-    A verdict names its publisher by namespace, name and UID. The manifests put agents beside the
-    remediator and label them; agents installed in any other way are found here by that name, so
-    that a living publisher is never called gone. Reads only, and only for verdicts whose pod
-    nobody watches.
+    A health status names its publisher by namespace, name and UID. The manifests put agents beside
+    the remediator and label them; agents installed in any other way are found here by that name,
+    so that a living publisher is never called gone. Reads only, and only for health statuses whose
+    pod nobody watches.
     """
 
     def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
@@ -207,7 +208,7 @@ class PublisherPods:
         self._read_at: dict[str, float] = {}
 
     async def look(self, health: HealthView) -> None:
-        """Read the verdict's pod where no watch shows it and the last read is old."""
+        """Read the health status's pod where no watch shows it and the last read is old."""
         publisher = health.status.publisher
         uid = publisher.pod_uid
         namespace, _, name = publisher.pod.partition("/")

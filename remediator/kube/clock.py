@@ -175,7 +175,7 @@ class CallQueue(enum.StrEnum):
     EVICT = "evict"
     READ = "read"
     STATUS = "status"
-    """Sessions: what must be stored before harm may follow."""
+    """Sessions: what must be stored before disruption may follow."""
     RECORD = "record"
     """What only tells people; it yields to everything else in a storm."""
 
@@ -188,12 +188,12 @@ RATES: Final = {
     CallQueue.RECORD: 1200.0,
 }
 """Calls per second to the API server: a storm of 1,000 nodes is tainted within two seconds. Each
-taint or eviction costs up to two reads and two records, so those lanes have twice the sum. A lane
-without a rate is not held back."""
+taint or eviction costs up to two reads and two records, so those queues have twice the sum. A
+queue without a rate is not held back."""
 
 
 class RateLimiter:
-    """A token bucket for each lane, with a burst of a tenth of a second's worth."""
+    """A token bucket for each queue, with a burst of a tenth of a second's worth."""
 
     def __init__(self, per_second: Mapping[CallQueue, float], clock: Clock) -> None:
         self._clock = clock
@@ -208,6 +208,6 @@ class RateLimiter:
         return max(0.0, self._next_at[call_queue] - now)
 
     async def acquire(self, call_queue: CallQueue) -> None:
-        """Wait until a call of this lane may go out."""
+        """Wait until a call of this queue may go out."""
         if call_queue in self._interval_s and (wait_s := self.reserve(call_queue)) > 0:
             await self._clock.sleep(wait_s)

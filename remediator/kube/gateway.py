@@ -2,11 +2,12 @@
 
 The loop and the eviction worker hand it the writes of `rules.api.writes`; nothing else in the
 remediator changes anything in the cluster. Shadow writes nothing to nodes or pods, but takes off
-a mark that an earlier Enforce left; only a leader writes; a harmful write goes out only within the
-first 10 s of a lease renewal, on a node whose read was answered at most a second ago and took at
-most 5 s, after the rules looked at that node once more. A mark needs no read where the watch still
-shows the very version that it carries: the API server refuses it on any other. No exception leaves
-the gateway for an answer of the API server: that comes back as a `Sent`.
+a taint and cordon that an earlier Enforce left; only a leader writes; a disruptive write goes out
+only within the first 10 s of a lease renewal, on a node whose read was answered at most a second
+ago and took at most 5 s, after the rules checked that node once more. A taint and cordon needs no
+read where the watch still shows the very version that it carries: the API server refuses it on any
+other. No exception leaves the gateway for an answer of the API server: that comes back as a
+`Sent`.
 """
 
 import asyncio
@@ -35,10 +36,10 @@ from rules.session import observation
 
 _LOG = structlog.get_logger()
 
-# A harmful write is decided on an answer about the node that came at most this long ago,
+# A disruptive write is decided on an answer about the node that came at most this long ago,
 FRESH_NODE_S = 1.0
 # and that did not take longer than this: what happened meanwhile may be missing in it. A second
-# would stop every mark and eviction of a server that is only slow.
+# would stop every quarantine and eviction of a server that is only slow.
 LONGEST_READ_S = 5.0
 
 _LANES: dict[type, CallQueue] = {
@@ -50,8 +51,8 @@ _LANES: dict[type, CallQueue] = {
     **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), CallQueue.STATUS),
 }
 """All else is a record."""
-# Not UnmarkNode: in Shadow a mark of an earlier Enforce may only come off, and a session that says
-# Released must not leave it on.
+# Not UnmarkNode: in Shadow a taint and cordon of an earlier Enforce may only come off, and a
+# session that says Released must not leave it on.
 _ON_NODES_OR_PODS = (
     d.TaintAndCordon,
     d.RelabelNode,
@@ -72,7 +73,7 @@ class _Read:
     answered_at: float
 
     def too_old(self, now: float) -> str:
-        """Why no harm may rest on it; "" when it may."""
+        """Why no disruption may rest on it; "" when it may."""
         took_s, age_s = self.answered_at - self.asked_at, now - self.answered_at
         if took_s > LONGEST_READ_S:
             return f"reading the node took {took_s:.1f} s"
@@ -80,7 +81,7 @@ class _Read:
 
 
 class AboutWrite(Protocol):
-    """What a single write is about, looked at once more when its turn has come."""
+    """What a single write is about, checked once more when its turn has come."""
 
     async def look(self, *, again: bool = False) -> str:
         """Read it if need be, or `afresh`; why the write must not go, empty when it may."""
@@ -96,7 +97,7 @@ class AboutWrite(Protocol):
 
 
 Recheck = Callable[[d.Write, NodeView], str]
-"""The rules' last look at a harmful write; empty when it may go, else why not."""
+"""The rules' last check at a disruptive write; empty when it may go, else why not."""
 
 
 class Gateway:
@@ -165,7 +166,7 @@ class Gateway:
             # Asked after this one and answered before it: it knows what this one may lack.
             return known.node
         # Its age counts from the answer: a server that takes longer than the age allowed would
-        # otherwise never let a mark or an eviction go.
+        # otherwise never let a taint and cordon or an eviction go.
         self._reads[name] = _Read(node=node, asked_at=asked_at, answered_at=self._clock.elapsed())
         return node
 
@@ -174,7 +175,7 @@ class Gateway:
         self._reads.pop(name, None)
 
     async def send(self, write: d.Write, about: AboutWrite | None = None) -> Sent:
-        """Send one write, if it may be sent; `about` has a say in a harmful one."""
+        """Send one write, if it may be sent; `about` has a say in a disruptive one."""
         sent = await self._checked(write, about)
         kind = d.kind_of(write)
         self._metrics.writes.labels(kind, sent.result.value).inc()
@@ -226,7 +227,7 @@ class Gateway:
         return known is None or self._clock.elapsed() - known.answered_at > FRESH_NODE_S
 
     def _exactly_seen(self, write: d.Write) -> NodeView | None:
-        """The node as the watch shows it, where the mark carries just that version."""
+        """The node as the watch shows it, where the taint and cordon carries just that version."""
         if not isinstance(write, d.TaintAndCordon):
             return None
         node, metadata = self._watched(write.node), write.patch.get("metadata", {})
@@ -235,8 +236,8 @@ class Gateway:
         return node if seen else None
 
     async def _still_owned(self, write: d.RemoveTaint) -> Sent | None:
-        """None when the mark's session certainly does not exist or has ended: a cache that lags,
-        or holds what the server has forgotten, frees no node.
+        """None when the taint and cordon's session certainly does not exist or has ended: a cache
+        that lags, or holds what the server has forgotten, frees no node.
         """
         path = object_name.api_path(requests.QUARANTINES, write.session)
         answer = await self._api.call(CallQueue.READ, "GET", path)
@@ -261,7 +262,7 @@ class Gateway:
         return ""
 
     def _last_word(self, write: d.Write, asked_at: float | None) -> Callable[[], None]:
-        """The same for a write that harms nobody: a deposed leader keeps quiet altogether.
+        """The same for a write that disrupts nobody: a deposed leader keeps quiet altogether.
         `asked_at`: when what the write rests on was asked for.
         """
 
@@ -322,7 +323,7 @@ def _call_queue(write: d.Write) -> CallQueue:
 
 
 def _disruptions(write: d.Write) -> bool:
-    """Of the kinds that may or may not harm: an eviction, a request for a repair."""
+    """Of the kinds that may or may not disruption: an eviction, a request for a repair."""
     kinds = d.EvictPod | SetRepairCondition | WriteRepairObject
     return isinstance(write, kinds) and write.harmful
 

@@ -44,7 +44,7 @@ PARTS: Final = (
 )
 """Every part that counts its surprises; counted from 0, so that the first one is an increase."""
 _BACKOFF_S = (0.5, 60.0)
-# A part that worked for so long begins anew with the shortest wait.
+# A part that worked for so long begins again with the shortest wait.
 _SOUND_S = 300.0
 _SHOWN = 200
 _FRAMES = 12
@@ -107,6 +107,6 @@ class Isolation:
                 await run()
             except Exception as raised:  # noqa: BLE001 - the other parts go on
                 error = raised
-            self.note(part, "the whole part", error)
+            self.note(part, "the entire part", error)
             failures = timestamps.failed_again(failures, self._clock.elapsed() - began, _SOUND_S)
             await self._clock.sleep(timestamps.backoff_s(failures, *_BACKOFF_S))

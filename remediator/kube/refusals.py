@@ -3,8 +3,8 @@
 The node cycle notes every answer to a write here and hands what is kept to the next decision,
 which says it and leaves the write out. Back-off is per node and kind of write. In memory only: a
 new process tries once and learns it again. Events are sent in the background, so that nothing
-waits for one and none fails over it: nodes of which nobody is told are marked, drained and
-released as ever.
+waits for one and none fails over it: nodes of which nobody is reported are quarantined, drained
+and released as ever.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status
 
 _LOG = structlog.get_logger()
-# What a person repairs takes minutes, and then must not take many more.
+# What an operator repairs takes minutes, and then must not take many more.
 _REPAIRED_S = (10.0, 120.0)
 _BUSY_S = (2.0, 30.0)
 # Attempts further apart than the longest wait are not in a row.
@@ -121,11 +121,11 @@ class Refusals:
 
 # Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
 _WAITING = 5_000
-# As many go out at once as their lane has connections: the others hear of a refusal in time.
+# As many go out at once as their queue has connections: the others hear of a refusal in time.
 _AT_ONCE = 16
-# What a person repairs takes minutes.
+# What an operator repairs takes minutes.
 _REFUSED_S = 600.0
-# More namespaces than this with rights of their own are not told apart.
+# More namespaces than this with rights of their own are not distinguished.
 _NAMESPACES = 1_000
 _FORBIDDEN = 403
 
@@ -139,7 +139,7 @@ class Telling:
         self._waiting: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._refused: dict[str, float] = {}
-        """Until when (CLOCK_BOOTTIME) nothing is told in a namespace that refuses Events."""
+        """Until when (CLOCK_BOOTTIME) nothing is reported in a namespace that refuses Events."""
 
     def tell(self, event: EmitEvent) -> None:
         """Send it when its turn comes; it may be dropped, and it may fail."""

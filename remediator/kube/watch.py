@@ -1,9 +1,9 @@
 """List and watch of one resource into a cache: what the remediator knows without asking.
 
-One `Reflector` per resource. It lists page by page, follows the watch from there, and lists anew
+One `Reflector` per resource. It lists page by page, follows the watch from there, and lists again
 when the server forgets our version (410), when a stream goes bad, and after an outage. Whoever
-decides something harmful reads the object afresh; these caches only say where to look. One object
-that cannot be decoded never stops the stream.
+decides something disruptive reads the object again; these caches only say where to look. One
+object that cannot be decoded never stops the stream.
 """
 
 import random
@@ -38,7 +38,7 @@ _BACKOFF_S = (0.8, 30.0)
 # watches do not count: a server that forgets every version at once lets both of them succeed.
 # Shorter than the shortest silence after which a list follows (`PAUSES_LISTED_S`).
 _LIVED_S = 15.0
-# However long an answer asks us to stay away: nothing harmful is done while a view is old.
+# However long an answer asks us to stay away: nothing disruptive is done while a view is old.
 _LONGEST_ASKED_S = 60.0
 # A lagging server is not believed this often; a restored backup really is older and is, then.
 _OLDER_ANSWERS_DOUBTED = 3
@@ -146,14 +146,14 @@ class Reflector(Generic[T]):
         self.relist("another selection is wanted")
 
     def relist(self, why: str) -> None:
-        """List anew: another part is wanted, or the server contradicts what this cache holds."""
+        """List again: another part is wanted, or the server contradicts what this cache holds."""
         _LOG.warning("list again", resource=self.resource.name, why=why)
         self._version = ""
         if self._response is not None:
             self._response.close()
 
     def contradicted_by(self, read: T) -> bool:
-        """Whether an object as just read is older than it is held: lists anew then."""
+        """Whether an object as just read is older than it is held: lists again then."""
         known = self.items.get(key_of(read.metadata))
         if known is None or not watch_events.newer(known, read):
             return False
@@ -161,7 +161,7 @@ class Reflector(Generic[T]):
         return True
 
     def too_old(self) -> str:
-        """Why no harm may rest on what this cache holds, a clause; empty when it may."""
+        """Why no disruption may rest on what this cache holds, a clause; empty when it may."""
         now, heard_at = self._clock.elapsed(), self.heard_at
         followed = self.unfollowed_since is None and self._owed is None
         if followed and heard_at is not None and now - heard_at <= self._silence_s:

@@ -102,7 +102,8 @@ def is_number(version: str) -> bool:
 
 
 def newer(one: Named, other: Named) -> bool:
-    """Versions of one resource can be compared as numbers (Kubernetes 1.35 says so; etcd always).
+    """Versions of one resource can be compared as numbers (Kubernetes 1.35 reports it; etcd
+    always).
 
     Only used to not step back behind the answer to an own write.
     """

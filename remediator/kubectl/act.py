@@ -2,8 +2,8 @@
 stop new quarantines and evictions on all nodes or some, until a time.
 
 Each states who acted and why, and touches one object or two. They never touch a node's taints or
-cordon themselves: they tell the remediator, which owns the mark and respects budget and
-PodDisruptionBudgets.
+cordon themselves: they tell the remediator, which owns the taint and cordon and respects budget
+and PodDisruptionBudgets.
 """
 
 import argparse
@@ -44,8 +44,10 @@ async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if session.status.mode == Mode.SHADOW:
         raise CommandError(f"the session of {name} is Shadow: nothing is repaired there")
     if (given := session.spec.release) is not None:
-        by = given.by or "a person"
-        raise CommandError(f"{name} is being given back, as {by} asked: nothing is repaired there")
+        by = given.by or "an operator"
+        raise CommandError(
+            f"{name} is being returned to service, as {by} asked: nothing is repaired there"
+        )
     if operators.faults_over(session, await cluster.health(name)):
         raise CommandError(
             f"the faults of {name} are over and only people keep it out: nothing is repaired "
@@ -108,15 +110,16 @@ def repair_begins(session: QuarantineView, step: str) -> str:
 
 
 async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Tell the agent that a part was replaced, and the person what the agent has against it."""
+    """Tell the agent that a part was replaced, and the operator what the agent has against it."""
     name = options.node
     await node_state.existing_node(cluster, name)
-    # Read first: whoever is told that it failed must be able to believe that nothing was written.
+    # Read first: whoever is reported that it failed must be able to believe that nothing was
+    # written.
     look = await node_state.look_at(cluster, name, namespace=options.namespace)
     value = f"{timestamps.format_time(cluster.now())} {options.reason} ({await cluster.who()})"
     await _annotate(cluster, name, names.ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
     if look.health is None:
-        return f"{name}: noted; there is no verdict for this node yet"
+        return f"{name}: noted; there is no health status for this node yet"
     if not (still := why_causes.named_faults(look)):
         return f"{name}: the agent closes what a repair closes; it sees no fault now"
     return (
@@ -126,7 +129,7 @@ async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
 
 
 async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Keep the node: no release, whatever the verdict says."""
+    """Keep the node: no release, whatever the health status says."""
     name = options.node
     node = await node_state.existing_node(cluster, name)
     session = node_state.open_session(await cluster.sessions(name))
@@ -146,7 +149,7 @@ async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
 def _meanwhile(session: QuarantineView) -> str:
     """What the hold changes for the session, a clause: nothing where a release was requested."""
     if (asked := session.spec.release) is not None:
-        who = printable(asked.by or "a person")
+        who = printable(asked.by or "an operator")
         return f"its release goes over that, as {who} asked, {quarantine.STAYS}"
     return "a drain goes on, a release does not happen"
 
@@ -175,7 +178,7 @@ def _second_write(done: str) -> Iterator[None]:
         yield
     except CommandError as error:
         raise CommandError(
-            f"{done}, but its session could not be told: {error}; run this again",
+            f"{done}, but its session could not be reported: {error}; run this again",
             error.exit_code,
             forbidden=error.forbidden,
         ) from error

@@ -229,11 +229,11 @@ def main(arguments: list[str] | None = None) -> int:
 
         print(f"{PROGRAM}: {lacking_client(error)}", file=sys.stderr)
         return 1
-    except Exception as error:  # a person gets a sentence, never a traceback
+    except Exception as error:  # an operator gets a sentence, never a traceback
         if os.environ.get(TRACEBACK):
             raise
         what = printable(f"{type(error).__name__}: {error}")[:300]
-        remedy = f"this is a fault of ours, please report it with the output of {TRACEBACK}=1"
+        remedy = f"this is a fault of gpuward, please report it with the output of {TRACEBACK}=1"
         print(f"{PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
         return 1
     return 0

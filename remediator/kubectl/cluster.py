@@ -1,7 +1,7 @@
 """The few calls the commands make; each answer is decoded, or is one sentence with its remedy.
 
-It speaks for a person, so it sends what the person asked for and nothing else; RBAC of that person
-decides.
+It speaks for an operator, so it sends what the operator asked for and nothing else; RBAC of that
+operator decides.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def connect(
 
 
 class Cluster:
-    """One API server on behalf of one person."""
+    """One API server on behalf of one operator."""
 
     def __init__(
         self, api: Api, clock: Clock, say: Callable[[str], None], *,
@@ -141,7 +141,7 @@ class Cluster:
         return await self._list("/api/v1/nodes", TimedNode, query)
 
     async def readable(self, call: Awaitable[T]) -> T | None:
-        """The answer of a call; None where this person may not ask."""
+        """The answer of a call; None where this operator may not ask."""
         try:
             return await call
         except CommandError as error:

@@ -1,6 +1,6 @@
 """What a command of `kubectl gpuward` is: its row of `remediator/data/commands.json`, its errors,
-the person at the terminal, and how its answer is printed: aligned columns as kubectl does, hostile
-text made harmless.
+the operator at the terminal, and how its answer is printed: aligned columns as kubectl does,
+hostile text made harmless.
 
 Evidence and messages come from kernel lines and annotations; control characters in them could
 rewrite a terminal, so everything printed passes `printable`.
@@ -93,8 +93,8 @@ class Command:
     writes: bool = False
     """Changes the cluster, so `--dry-run` and `--yes` are taken."""
     leader: bool = False
-    """Says so where no remediator leads, or none ever did in the namespace, which is a mistyped or
-    forgotten `-n` more often than not.
+    """Reports it where no remediator leads, or none ever did in the namespace, which is a mistyped
+    or forgotten `-n` more often than not.
     """
     no_leader: Literal["said", "asked", "refused"] = "said"
     """What becomes of it where none ever led: it asks first, or does nothing at all."""
@@ -182,7 +182,7 @@ def labelled(label: str, lines: Iterable[str]) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """Evidence as it was read, marked as a quotation."""
+    """Evidence as it was read, quarantined as a quotation."""
     return f"{_QUOTE}{text}"
 
 

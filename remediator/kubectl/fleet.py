@@ -29,7 +29,7 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     health: str
     gpus_healthy: str
     reason: str
-    """The verdict's reason where it is not well, else the session's cause."""
+    """The health status's reason where it is not well, else the session's cause."""
     unschedulable: bool
     people: tuple[str, ...]
     """What people decided about it, and what it needs them for."""

@@ -1,5 +1,5 @@
-"""Who acts in the cluster and by which policy, as far as a person may see it: the Lease with what
-its holder reports there, and the policy's ConfigMap.
+"""Who acts in the cluster and by which policy, as far as an operator may see it: the Lease with
+what its holder reports there, and the policy's ConfigMap.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _HIDDEN: Final = "you may not get the policy's configmap: whether it takes nodes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """Who leads in the namespace that a person means, as far as that person may see it."""
+    """Who leads in the namespace that an operator means, as far as that operator may see it."""
 
     namespace: str
     now: float
@@ -91,7 +91,7 @@ class Leadership:
 
     @property
     def cannot_act(self) -> str:
-        """`cannot act, since TIME (9m ago): why`, of a leader that says so; else ""."""
+        """`cannot act, since TIME (9m ago): why`, of a leader that reports it; else ""."""
         if not self.word.unable:
             return ""
         at = self.word.unable_since
@@ -108,9 +108,9 @@ class Leadership:
         if self.lease is None or not self.lasts:
             return ""
         return (
-            f"no remediator has led {self.lasts}: nothing is taken out, repaired or given back, "
-            f"and what is asked for waits; see kubectl -n {self.namespace} get pods "
-            f"-l {resources.REMEDIATOR_SELECTOR}"
+            f"no remediator has led {self.lasts}: nothing is taken out, repaired or returned to "
+            f"service, and what is asked for waits; see kubectl -n {self.namespace} get pods -l "
+            f"{resources.REMEDIATOR_SELECTOR}"
         )
 
     @property
@@ -134,8 +134,8 @@ class Leadership:
             return f"{said}, one runs in {where}: name it with -n {self.spaces[0]}"
         find = f"kubectl get lease -A --field-selector metadata.name={names.COMPONENT_REMEDIATOR}"
         return (
-            f"{said}: nothing is taken out, repaired or given back from there; {find} finds where "
-            "one leads (-n), --context names another cluster"
+            f"{said}: nothing is taken out, repaired or returned to service from there; {find} "
+            "finds where one leads (-n), --context names another cluster"
         )
 
     @property
@@ -146,9 +146,9 @@ class Leadership:
         if not (cannot := self.cannot_act):
             return ""
         return (
-            f"a remediator leads and {cannot}; nothing is taken out, repaired or given back, and "
-            "what is asked for waits; kubectl gpuward preflight looks at its rights, kubectl "
-            "cordon NODE keeps new work off a node that fails"
+            f"a remediator leads and {cannot}; nothing is taken out, repaired or returned to "
+            "service, and what is asked for waits; kubectl gpuward preflight looks at its "
+            "rights, kubectl cordon NODE keeps new work off a node that fails"
         )
 
 
@@ -193,8 +193,8 @@ async def stop_unless_led(
     """Before a write that only a remediator carries out: where none ever led in the namespace,
     `ask` whether to go on, or without it do nothing.
 
-    A request is of the whole cluster: a remediator in another namespace carries it out, by a
-    policy that the person was not told of. A pause holds for that one too, so it is only
+    A request is of the entire cluster: a remediator in another namespace carries it out, by a
+    policy that the operator was not told of. A pause holds for that one too, so it is only
     questioned where there is none at all. Where that cannot be seen nothing is in the way: an API
     server in trouble is when people pause, and what hinders the write itself, the write says.
     """
@@ -209,7 +209,7 @@ async def stop_unless_led(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInForce:
-    """The policy by which nodes are judged, as far as a person may see it."""
+    """The policy by which nodes are judged, as far as an operator may see it."""
 
     policy: Policy | None = None
     """None: the namespace has none, or what it says is not known (`doubt`)."""

@@ -1,6 +1,6 @@
-"""Everything `why` may say about one node, read from the API server on behalf of a person.
+"""Everything `why` may say about one node, read from the API server on behalf of an operator.
 
-What the person's permissions do not show stays unknown and is named; the rest is still told.
+What the operator's permissions do not show stays unknown and is named; the rest is still told.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -48,12 +48,12 @@ _RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLook:
-    """One node as one person may see it, at one moment."""
+    """One node as one operator may see it, at one moment."""
 
     name: str
     now: float
     node: FreshNode | None
-    """None: it is gone, or may not be read by this person (`node_hidden`)."""
+    """None: it is gone, or may not be read by this operator (`node_hidden`)."""
     node_hidden: bool = False
     health: HealthView | None = None
     sessions: tuple[QuarantineView, ...] = ()
@@ -63,7 +63,7 @@ class NodeLook:
     pauses: tuple[PauseView, ...] = ()
     """Those that cover it now."""
     agents: tuple[AgentPod, ...] | None = None
-    """The agent's pods on the node; None where the person may not list pods."""
+    """The agent's pods on the node; None where the operator may not list pods."""
     policy: Policy | None = None
     leader: Leadership = in_force.NOT_SEEN
     """Whether a remediator leads, and what it says of itself."""
@@ -141,7 +141,7 @@ class NodeLook:
 
     @property
     def stale(self) -> str:
-        """Why the verdict cannot be acted on; "" when it can, and where there is none."""
+        """Why the health status cannot be acted on; "" when it can, and where there is none."""
         return self.health_now.why if self.health is not None else ""
 
     @property
@@ -170,7 +170,9 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
             return None
 
     sessions = await cluster.sessions(name)
-    node = await allowed(cluster.node(name), "the node (get nodes): its marks and labels")
+    node = await allowed(
+        cluster.node(name), "the node (get nodes): its taints and cordons and labels"
+    )
     hidden = bool(unseen)
     health = await cluster.health(name)
     agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
@@ -207,8 +209,8 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
 async def _records(
     cluster: Cluster, name: str, health: HealthView | None
 ) -> tuple[RecordView, ...]:
-    """The records of the node and its GPUs; CommandError where this person may not read them. What
-    else is wrong with them, such as a release that knew none, keeps no answer back.
+    """The records of the node and its GPUs; CommandError where this operator may not read them.
+    What else is wrong with them, such as a release that knew none, keeps no answer back.
     """
     uuids = [gpu.uuid for gpu in health.status.gpus[:_MOST_GPUS]] if health is not None else []
     try:
@@ -221,7 +223,7 @@ async def _records(
 
 
 async def existing_node(cluster: Cluster, name: str) -> FreshNode:
-    """The node, or CommandError that says so."""
+    """The node, or CommandError that reports it."""
     node = await cluster.node(name)
     if node is not None:
         return node
@@ -239,7 +241,7 @@ async def nearest(cluster: Cluster, name: str) -> str:
     import difflib
 
     try:
-        # Nothing in Kubernetes is told apart by capitals alone.
+        # Nothing in Kubernetes is distinguished by capitals alone.
         known = {node.name.lower(): node.name for node in await cluster.nodes()}
     except CommandError:
         known = {}

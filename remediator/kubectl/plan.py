@@ -180,7 +180,7 @@ async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
 
 
 async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
-    """By node; those that this person may not list, or nobody understands, are none, and that is
+    """By node; those that this operator may not list, or nobody understands, are none, and that is
     said.
     """
     try:
@@ -191,9 +191,11 @@ async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
     except CommandError as error:
         if not error.forbidden:
             raise
-        cluster.say(f"not seen, whether node maintenance holds a node: {error}")
+        cluster.say(f"not observed, whether node maintenance holds a node: {error}")
     except msgspec.ValidationError as error:
-        cluster.say(f"not seen, whether node maintenance holds a node: a Lease is none: {error}")
+        cluster.say(
+            f"not observed, whether node maintenance holds a node: a Lease is none: {error}"
+        )
     return {}
 
 
@@ -312,7 +314,9 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
         case CreateTestJob():
             return step("test under load", decision.message)
     if session is None:
-        return step("take the mark off" if found.not_quarantined else "nothing", why, code)
+        return step(
+            "take the taint and cordon off" if found.not_quarantined else "nothing", why, code
+        )
     phase = session.status.phase or Phase.PENDING
     if not observation.is_open(session):
         return step("release" if phase == Phase.RELEASED else f"end, {phase}", why)
@@ -325,7 +329,8 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
             return step("drain", "")
         return step(f"{mark}, wait" if found.quarantined else "wait", why, code, then="drain")
     if found.quarantined:
-        # What is foreseen of a session that is marked only then says that it is marked already.
+        # What is foreseen of a session that is quarantined only then says that it is quarantined
+        # already.
         return step(mark, _UNDRAINED if phase == Phase.MARKED else decision.message)
     before = found.before.status.phase if found.before is not None else ""
     would = f"stay {phase}" if phase == before else f"go on to {phase}"

@@ -54,7 +54,7 @@ NEEDED: Final = (
     ("gpuward.io", "gpurecords", "create"),
     ("gpuward.io", "gpurecords/status", "patch"),
 )
-"""What the remediator needs in the whole cluster, beside its Lease: group, resource, verb."""
+"""What the remediator needs in the entire cluster, beside its Lease: group, resource, verb."""
 FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
 """What `drain.onTimeout: Force` needs as well."""
 _MANIFESTS: Final = "apply the manifests of daemonset/base"
@@ -135,8 +135,8 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
 
 
 async def _installed(cluster: Cluster, namespace: str) -> tuple[set[str] | None, dict[str, Any]]:
-    """Namespaces with workloads of ours, None where they may not be listed, and the status of the
-    agents' DaemonSet in `namespace`. All namespaces, since `-n` is easily forgotten.
+    """Namespaces with workloads of gpuward, None where they may not be listed, and the status of
+    the agents' DaemonSet in `namespace`. All namespaces, since `-n` is easily forgotten.
     """
     deployments = "/apis/apps/v1/deployments"
     try:

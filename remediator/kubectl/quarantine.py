@@ -41,8 +41,8 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     session = look.session
     if session is not None and (asked := session.spec.release) is not None:
         raise CommandError(
-            f"{name} is being given back, as {asked.by or 'a person'} asked: what is added to its "
-            "session now ends with it; ask again once the session has ended"
+            f"{name} is being returned to service, as {asked.by or 'an operator'} asked: what is "
+            "added to its session now ends with it; ask again once the session has ended"
         )
     room = await cluster.once("capacity", lambda: _capacity(cluster, options.namespace))
     warning = room.warning(name)
@@ -85,7 +85,9 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
 
 
 async def _pods(cluster: Cluster, name: str) -> str:
-    """How many pods a node has, "" for none; those of a person who may not list them are some."""
+    """How many pods a node has, "" for none; those of an operator who may not list them are
+    some.
+    """
     try:
         found = sum(not pod.finished for pod in await cluster.pods_on(name))
         return printable.count(found, "pod") if found else ""
@@ -102,8 +104,8 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
         node = await node_state.existing_node(cluster, name)
         if quarantine_taint.quarantined(node) or any(map(operators.taint_stays, sessions)):
             raise CommandError(
-                f"{name}: its session has ended, and its mark comes off as soon as the API server "
-                f"lets it; what keeps it: kubectl gpuward why {name}"
+                f"{name}: its session has ended, and its taint and cordon comes off as soon as "
+                f"the API server lets it; what keeps it: kubectl gpuward why {name}"
             )
         cordoned = f"; it is cordoned by somebody else: kubectl uncordon {name}"
         raise CommandError(
@@ -137,7 +139,7 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
         evicted = "nothing is evicted"
     if session is not None:
         phase = session.status.phase or Phase.PENDING
-        yours = "" if has_human(session) else ", and only a person releases it then"
+        yours = "" if has_human(session) else ", and only an operator releases it then"
         drained = drains_now(look, session) and phase not in {Phase.PENDING, Phase.MARKED}
         said = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
         return f"{said}{'' if drained else f'; {evicted}'}{waits}."
@@ -182,7 +184,7 @@ def _comes_off(look: NodeLook) -> str:
 
 def _still_wrong(look: NodeLook) -> str:
     if look.health is None:
-        return "Whether it is well is not known: there is no verdict for it."
+        return "Whether it is well is not known: there is no health status for it."
     if not (active := why_causes.named_faults(look)):
         return "No fault is active."
     expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
@@ -228,8 +230,8 @@ async def _open_still(cluster: Cluster, session: QuarantineView) -> QuarantineVi
     newest = await cluster.session(session.name)
     if newest is None or not observation.is_open(newest) or newest.spec.release is not None:
         raise CommandError(
-            f"session {session.name} ended, or is being given back, at this very moment: what is "
-            "added to it now ends with it; ask again"
+            f"session {session.name} ended, or is being returned to service, at this very "
+            "moment: what is added to it now ends with it; ask again"
         )
     if _asked_of(newest) != _asked_of(session):
         raise CommandError(
@@ -256,13 +258,15 @@ class Capacity(NamedTuple):
     """Why nobody can tell; "" where it is known."""
 
     def warning(self, node: str) -> str:
-        """A sentence where the budget is exceeded, or cannot be told; "" where there is room."""
+        """A sentence where the budget is exceeded, or cannot be reported; "" where there is
+        room.
+        """
         if self.unknown:
             return f"Whether the budget has room is not known: {self.unknown}."
         if not (over := turns.over_budget(node, self.selected, self.book)):
             return ""
         return (
-            f"It exceeds the budget ({over}): a person may, and detectors wait until nodes are "
+            f"It exceeds the budget ({over}): an operator may, and detectors wait until nodes are "
             "back."
         )
 

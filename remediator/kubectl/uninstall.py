@@ -41,7 +41,7 @@ _OURS: Final = {"labelSelector": f"{pods.LABEL_NAME}=gpuward"}
 
 
 async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
-    """Release, stop, clean; CommandError when something of ours is left."""
+    """Release, stop, clean; CommandError when something of gpuward is left."""
     namespace = options.namespace
     terminal.ask(f"This ends gpuward in namespace {namespace} and gives every node it holds back.")
     if cluster.dry_run:
@@ -193,7 +193,7 @@ def _conditions(node: NodeView) -> list[str]:
 
 
 async def _clean(cluster: Cluster, name: str, turns: asyncio.Semaphore) -> tuple[str, str]:
-    """Everything of ours off one node and nothing else: what was done, and why it could not be;
+    """Everything of gpuward off one node and nothing else: what was done, and why it could not be;
     either may be "".
     """
     async with turns:

@@ -1,4 +1,4 @@
-"""`kubectl gpuward why`: one node, or the node of a pod, as lines for a person or as a value.
+"""`kubectl gpuward why`: one node, or the node of a pod, as lines for an operator or as a value.
 
 Cause with its evidence, since when, what was done by whom, what is next, what blocks it, who owns
 taint and cordon, and what the reader can do. `-o wide` shows the rest.
@@ -258,14 +258,14 @@ def _tested(session: QuarantineView | None) -> Iterator[str]:
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:
     people = "".join(
-        f", a person {word}" if word in MUSTS else f", {word}" for word in look.people
+        f", an operator {word}" if word in MUSTS else f", {word}" for word in look.people
     )
     if session is None:
         if look.node is None:
             return f"{look.name}: no open session"
         said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
         if quarantine_taint.quarantined(look.node):
-            said = "carries a mark of gpuward without an open session; it comes off"
+            said = "carries a taint and cordon of gpuward without an open session; it comes off"
         return f"{look.name}: {said}{people}"
     phase = session.status.phase or Phase.PENDING
     since = timestamps.age(
@@ -278,7 +278,7 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
 
 
 def _removing_taint(look: NodeLook) -> QuarantineView | None:
-    """The ended session that says why its mark is on the node still."""
+    """The ended session that says why its taint and cordon is on the node still."""
     note = quarantine_taint.read_note(look.node) if look.node is not None else None
     name = note.session if note is not None else ""
     return next(
@@ -293,7 +293,7 @@ def _now(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
     status, leader = session.status, look.leader
     if not status.phase:
         asks = "" if leader.cannot_act else "; does it run?"
-        yield f"the remediator has not looked at it yet{asks}"
+        yield f"the remediator has not checked it yet{asks}"
         return
     yield status.message or "the remediator reported nothing"
     if leader.lasts and leader.led_at is not None:
@@ -369,7 +369,7 @@ def sessions_of(node: str) -> str:
 def _by_whom(session: QuarantineView) -> str:
     """Who asked for the release, and why; "" where nobody did."""
     asked = session.spec.release
-    return f" by {asked.by or 'a person'} ({asked.reason})" if asked is not None else ""
+    return f" by {asked.by or 'an operator'} ({asked.reason})" if asked is not None else ""
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:

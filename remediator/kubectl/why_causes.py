@@ -26,7 +26,7 @@ SHOWN_INCIDENTS = 5
 SHOWN_GPUS = 4
 FABRIC_PENDING: Final = "FabricRegistrationPending"
 _REACH: Final = (Action.RESTART_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE)
-"""Repairs of the whole node, each of which does what a reset and the ones before it would."""
+"""Repairs of the entire node, each of which does what a reset and the ones before it would."""
 
 
 def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
@@ -36,7 +36,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     causes = session.spec.causes if session else ()
     for cause in causes:
         if cause.source == "Human":
-            yield f"asked for by {cause.by or 'a person'} ({cause.severity}): {cause.message}"
+            yield f"asked for by {cause.by or 'an operator'} ({cause.severity}): {cause.message}"
     shown = active if wide else active[:SHOWN_INCIDENTS]
     at_first = {cause.incident: cause.reason for cause in causes if cause.incident}
     # Nobody is told to do by hand what is being done.

@@ -19,7 +19,7 @@ from rules.session.history import NotOpened, Opening
 from rules.session.status import blocked_by
 
 OVERDUE_S: Final = 60.0
-"""A session opens within seconds of a verdict, another leader within twenty."""
+"""A session opens within seconds of a health status, another leader within twenty."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 """Kubernetes puts it beside every cordon; the cordon has its own line."""
 _BY_PEOPLE: Final = {
@@ -80,7 +80,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
     """Hold, opt-out, pauses and the other words of people."""
     node = look.node
     if node is not None:
-        # A session that waits for it quotes what the person wrote.
+        # A session that waits for it quotes what the operator wrote.
         quoted = look.session is not None and blocked_by(look.session.status) == WhyNot.HOLD
         for key, words in _BY_PEOPLE.items():
             value = node.annotations.get(key)
@@ -107,11 +107,11 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         labels = look.node.labels.keys() if look.node is not None else frozenset()
         if names.LABEL_GPUS in labels:  # an agent wrote that, so one published once
             yield (
-                "Unknown: there is no verdict for this node any more; an agent that runs "
+                "Unknown: there is no health status for this node any more; an agent that runs "
                 "publishes one again within minutes"
             )
         else:
-            yield "Unknown: no agent has ever published a verdict for this node"
+            yield "Unknown: no agent has ever published a health status for this node"
         if (
             look.node is not None
             and names.LABEL_GPUS not in labels
@@ -139,7 +139,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         )
         word = look.health_now.word
         if word == node_health.UNKNOWN:
-            yield f"{word}: {look.stale}{since}; the last verdict, {written} ago, was {said}"
+            yield f"{word}: {look.stale}{since}; the last health status, {written} ago, was {said}"
         else:
             yield f"{said}; last changed {written} ago, and now {look.stale}"
         if look.stale in observation.OF_THE_AGENT and not any(
@@ -206,7 +206,7 @@ def quiet_lines(look: NodeLook) -> Iterator[str]:
 
 
 def left_to_people(look: NodeLook) -> bool:
-    """Whether something is wrong with the node in service that only a person would act on."""
+    """Whether something is wrong with the node in service that only an operator would act on."""
     if look.session is not None or look.health is None or look.node is None or look.stale:
         return False
     found = look.opening
@@ -227,11 +227,11 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
             selector = look.policy.node_selector if look.policy is not None else ""
             yield f"nothing: the policy's nodeSelector {selector!r} does not select it"
         case NotOpened.STALE | NotOpened.REPORTED if look.stale:
-            yield "nothing while its verdict cannot be believed: bring the agent back first"
+            yield "nothing while its health status cannot be believed: bring the agent back first"
         case NotOpened.ENDED_BY_PERSON:
             last = next(s for s in reversed(look.sessions) if causes.ended_by_person(s))
             yield (
-                f"nothing before {until}: a person ended session {last.name}, and until then "
+                f"nothing before {until}: an operator ended session {last.name}, and until then "
                 "these incidents open no other as they are; a new one, another GPU or a more "
                 "severe fault may"
             )

@@ -55,7 +55,9 @@ _SPELLED: Final = {
 
 
 def shown(value: object) -> object:
-    """A value as a person may see it: bounded, control and formatting characters spelled out."""
+    """A value as an operator may see it: bounded, control and formatting characters spelled
+    out.
+    """
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     if len(value) > MAX_TEXT:
@@ -227,7 +229,9 @@ _template = functools.cache(_ENVIRONMENT.get_template)
 
 
 def render(template: str, replica: shapes.ReplicaShown, **values: object) -> str:
-    """A whole HTML document. `values` are what the template names; ages are as of `replica.at`."""
+    """An entire HTML document. `values` are what the template names; ages are as of
+    `replica.at`.
+    """
     now = timestamps.parse_time(replica.at) or 0.0
     return _template(f"{template}.html").render(replica=replica, now=now, **values)
 

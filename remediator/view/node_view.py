@@ -21,7 +21,7 @@ from rules.session.repair import ladder
 from rules.session.status import APPROVED, BY_GPUWARD, BY_PERSON, PAUSED_BY, sentence
 
 SHOWN_ITEMS: Final = 80
-_A_PERSON: Final = "a person"
+_A_PERSON: Final = "an operator"
 _ELSEWHERE: Final = ("Repair", "Test")
 """Steps of a session's timeline that `status.repair`, `status.validation` and the evidence hold
 with more detail."""
@@ -226,8 +226,8 @@ def node_page(name: str, state: PageState) -> NodePage | None:
 
 
 def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
-    """What a person can do about the node (`node_acts`), and for a node in service what takes it
-    out; nothing of a node that is gone: whatever was written for it would change nothing.
+    """What an operator can do about the node (`node_acts`), and for a node in service what takes
+    it out; nothing of a node that is gone: whatever was written for it would change nothing.
     """
     snapshot = state.snapshot
     node = snapshot.nodes.get(name)

@@ -28,13 +28,15 @@ from rules.text.printable import printable
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
 MUST_APPROVE, MUST_ACT, MUST_RELEASE = "must approve", "must act", "must release"
-"""Nothing goes on before a person lets it, does something about it, or ends what only people ask
-for.
+"""Nothing goes on before an operator lets it, does something about it, or ends what only people
+ask for.
 """
 MUSTS: Final = frozenset({MUST_APPROVE, MUST_ACT, MUST_RELEASE})
 _AT_REST: Final = frozenset({Phase.MARKED, Phase.QUARANTINED})
 _DECIDED: Final = frozenset({WhyNot.HOLD, WhyNot.PAUSED, WhyNot.OPT_OUT})
-"""A session that waits for one of these waits for what a person decided: said so already."""
+"""A session that waits for one of these waits for what an operator decided: reported it
+already.
+"""
 
 
 def part_of_people(
@@ -58,8 +60,8 @@ def part_of_people(
 
 
 def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool:
-    """Whether a session that has done all it will do stays for a person's request alone, which no
-    verdict closes.
+    """Whether a session that has done all it will do stays for an operator's request alone, which
+    no health status closes.
     """
     incidents = health.status.incidents if health is not None else ()
     closed = {incident.id for incident in incidents if not incident.active}
@@ -67,7 +69,9 @@ def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool
 
 
 def faults_over(session: QuarantineView, health: HealthView | None) -> bool:
-    """Whether its faults are over by that verdict and a person's wish alone keeps the node out."""
+    """Whether its faults are over by that health status and an operator's wish alone keeps the
+    node out.
+    """
     return bool(_of_others(session)) and _only_people_ask(session, health)
 
 
@@ -84,8 +88,8 @@ def _of_others(session: QuarantineView) -> list[Cause]:
 
 
 def must_of(session: QuarantineView) -> str:
-    """What a person must do before the session goes on; "" where it needs none, or waits for what
-    people decided.
+    """What an operator must do before the session goes on; "" where it needs none, or waits for
+    what people decided.
     """
     needed = condition(session.status, "NeedsHuman")
     if needed is None or needed.status != "True" or session.spec.release is not None:
@@ -133,7 +137,7 @@ def pause_line(pause: PauseView, now: float) -> str:
     until = f", until {timestamps.utc_of(spec.until)}" if spec.until else ""
     since = timestamps.age(pause.metadata.creation_timestamp, now)
     return printable(
-        f"paused for {since} by {spec.by or 'a person'} ({pause.metadata.name}), "
+        f"paused for {since} by {spec.by or 'an operator'} ({pause.metadata.name}), "
         f"{pause_scope(pause)}{until}: {spec.reason or 'no reason given'}"
     )
 
@@ -157,12 +161,16 @@ def pause_scope(pause: PauseView) -> str:
 
 
 def taint_stays(session: QuarantineView) -> bool:
-    """Whether it has ended and its mark could not be taken off: the node is still out."""
+    """Whether it has ended and its taint and cordon could not be taken off: the node is still
+    out.
+    """
     return not observation.is_open(session) and is_true(session.status, "Blocked")
 
 
 def degraded_of(status: HealthStatus) -> str:
-    """What follows "8/8 GPUs usable", where the verdict tells how many of them are degraded."""
+    """What follows "8/8 GPUs usable", where the health status tells how many of them are
+    degraded.
+    """
     degraded = sum(gpu.health == "Degraded" for gpu in status.gpus)
     return f", {degraded} of them degraded" if degraded else ""
 
@@ -188,7 +196,7 @@ def _meanwhile(apart: float) -> str:
 
 
 def proposed_step(conditions: Iterable[Condition]) -> str:
-    """The repair step that waits for a person's word; "" where none does."""
+    """The repair step that waits for an operator's word; "" where none does."""
     asked = (c.reason for c in conditions if c.type == PROPOSED and c.status == "True")
     return next(asked, "")
 
@@ -201,7 +209,7 @@ def node_acts(
     people: Iterable[str] = (),
     pauses: Iterable[PauseView] = (),
 ) -> tuple[PersonsAct, ...]:
-    """What a person can do about a node whose open session is `session`; `people` is what they
+    """What an operator can do about a node whose open session is `session`; `people` is what they
     decided already, `pauses` are those that cover the node.
     """
     held = HELD in people
@@ -266,8 +274,8 @@ def _session_acts(
 
 
 def _once_more(node: str, session: QuarantineView, sight: CauseSight) -> Iterator[PersonsAct]:
-    """Steps that the ladder passed over and that a person may let go all the same: each is asked
-    for once in a session.
+    """Steps that the ladder passed over and that an operator may let go all the same: each is
+    asked for once in a session.
     """
     repair = sight.policy.repair
     unfitting = ladder.unfit(session, sight.health, sight.policy)
@@ -280,7 +288,7 @@ def _once_more(node: str, session: QuarantineView, sight: CauseSight) -> Iterato
 
 
 def _stops_at_cordon(session: QuarantineView, sight: CauseSight) -> bool:
-    """Whether only a person's word would drain the marked node."""
+    """Whether only an operator's word would drain the quarantined node."""
     status = session.status
     if status.phase != Phase.MARKED or status.mode == Mode.SHADOW:
         return False
@@ -297,7 +305,7 @@ def _unhold(node: str, does: str = "let it be released") -> PersonsAct:
 
 
 def heeds_repaired(session: QuarantineView, sight: CauseSight) -> bool:
-    """Whether a fault of the session is one that a person's word closes: not one that closes on
+    """Whether a fault of the session is one that an operator's word closes: not one that closes on
     what the agent sees, and never what others say or people asked for.
     """
     open_ids = {c.incident for c in open_causes(session, sight) if c.source == DETECTOR}
@@ -310,7 +318,7 @@ def heeds_repaired(session: QuarantineView, sight: CauseSight) -> bool:
 
 
 def _by_word(incident: IncidentStatus) -> bool:
-    """Closed by a person's word, or kept open because it came back too often."""
+    """Closed by an operator's word, or kept open because it came back too often."""
     return incident.closes_on == ClosesKind.HUMAN or bool(incident.held_since)
 
 

@@ -145,7 +145,7 @@ def _of_phase(session: QuarantineView, sight: CauseSight) -> str:
         case Phase.DRAINING:
             return "Quarantined when its last pod has gone"
         case Phase.QUARANTINED | Phase.MARKED if only_people:
-            return "only people ask for this, so a person releases it"
+            return "only people ask for this, so an operator releases it"
         case Phase.QUARANTINED | Phase.MARKED if not causes:
             return "its causes are closed: Validating, then it is released"
         case Phase.MARKED:

@@ -87,7 +87,7 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     severity: str
     level: str
     reason: str
-    """The most severe cause's reason; `Human` for a person's request without one."""
+    """The most severe cause's reason; `Human` for an operator's request without one."""
     causes: int
     opened_at: str
     phase_since: str
@@ -99,7 +99,7 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     waits_for: str
     """What it waits for because of the fleet, the same for others; else ""."""
     needs: str
-    """What a person must do before it goes on: `must approve`, `must act`, or ""."""
+    """What an operator must do before it goes on: `must approve`, `must act`, or ""."""
 
 
 class Blocker(Shown, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Blocker(Shown, frozen=True, kw_only=True):
     reason: str
     """A reason of `rules.catalog.why_not`, which names its runbook, or a condition's own."""
     what: str = ""
-    """The PodDisruptionBudget or the pods; "" where it is the session as a whole."""
+    """The PodDisruptionBudget or the pods; "" where it is the session as a unit."""
     why: str = ""
     """"" where the session's own message says it."""
     permanent: bool = False
@@ -135,7 +135,7 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     hold: bool
     release_asked_by: str
     repair_asked: RepairRequest | None
-    """The repair step that a person approved last, who and why."""
+    """The repair step that an operator approved last, who and why."""
     causes: tuple[Cause, ...]
     conditions: tuple[Condition, ...]
     gpus: tuple[GpuStatus, ...]
@@ -150,7 +150,7 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
 
 
 class PersonsAct(Shown, frozen=True, kw_only=True):
-    """What a person can do now."""
+    """What an operator can do now."""
 
     command: str
     does: str
@@ -165,12 +165,12 @@ class TimelineItem(Shown, frozen=True, kw_only=True):
     until: str
     """As `at` for a moment; empty while it goes on."""
     what: str
-    """A reason, a phase, a repair step, or what a person did."""
+    """A reason, a phase, a repair step, or what an operator did."""
     state: str = ""
-    """Severity of a fault, the phase, what became of a step, the verdict of a test."""
+    """Severity of a fault, the phase, what became of a step, the health status of a test."""
     said: str = ""
     by: str = ""
-    """Who, of a person's acts."""
+    """Who, of an operator's acts."""
     session: str = ""
 
 
@@ -191,7 +191,7 @@ class NodePage(Shown, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""
     acts: tuple[PersonsAct, ...]
-    """What a person can do about it now."""
+    """What an operator can do about it now."""
     sessions: tuple[SessionDetail, ...]
     """Newest first."""
     timeline: tuple[TimelineItem, ...]
@@ -219,7 +219,7 @@ class Counts(Shown, frozen=True, kw_only=True):
 
 
 class BudgetRow(Shown, frozen=True, kw_only=True):
-    """One budget: the whole selection or one label value."""
+    """One budget: the entire selection or one label value."""
 
     scope: str
     nodes: int
@@ -266,7 +266,7 @@ class FleetPage(Shown, frozen=True, kw_only=True):
 
     replica: ReplicaShown
     counts: Counts
-    """Of the whole fleet, whatever the filter."""
+    """Of the entire fleet, whatever the filter."""
     budgets: tuple[BudgetRow, ...]
     breaker: str
     """Why new quarantines are paused; "" while the circuit breaker is closed."""

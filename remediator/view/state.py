@@ -92,7 +92,7 @@ class PageState:
     """Who answers."""
     verdict: FleetAssessment = field(default_factory=FleetAssessment)
     common: tuple[CommonCause, ...] = ()
-    """What nodes with the same fault share, of the nodes that the verdict counted."""
+    """What nodes with the same fault share, of the nodes that the health status counted."""
     keys: GroupKeys = field(default_factory=GroupKeys)
     by_node: Mapping[str, tuple[QuarantineView, ...]] = field(default_factory=dict)
     """Sessions by node, oldest first."""

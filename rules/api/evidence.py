@@ -24,14 +24,14 @@ _KEPT: Final = 256
 
 
 class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The session annotation: whose mark it is and what was there before."""
+    """The session annotation: whose quarantine it is and what was there before."""
 
     session: str
     boot_id: str = msgspec.field(name="bootID", default="")
     prior_unschedulable: bool = False
     at: str = ""
     mark: str = "CordonAndTaint"
-    """Which parts were set; the policy may change while the mark is on."""
+    """Which parts were set; the policy may change while the taint and cordon is on."""
     prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
     prior_by: str = ""
     """The manager that owned the cordon of before (`managedFields`); "" where nobody knows."""
@@ -61,7 +61,9 @@ def _read(text: str) -> MarkNote | None:
 
 
 def session_of(annotations: Mapping[str, str]) -> str:
-    """The session whose mark a node with these annotations carries; "" where there is none."""
+    """The session whose quarantine a node with these annotations carries; "" where there is
+    none.
+    """
     note = note_of(annotations)
     return note.session if note is not None else ""
 

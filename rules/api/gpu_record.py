@@ -2,8 +2,8 @@
 
 The remediator's leader writes `status` (`rules.fleet.record_update`). A GPU's record is named
 after its UUID and not after its node: it outlives the Node, a re-image and a move to another slot.
-A repeat offender (Meta's paper calls such a node a lemon) is never a cause: nothing is taken out
-of service for it. The record, the page and `kubectl gpuward why` show it.
+A repeat offender (Meta's paper calls such a node a repeat offender) is never a cause: nothing is
+taken out of service for it. The record, the page and `kubectl gpuward why` show it.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class FaultOutcome(StrEnum):
     RELEASED = "Released"
     """The node came back after a session."""
     UNDONE = "Undone"
-    """A person ended the session while the fault was still there: probably no fault."""
+    """An operator ended the session while the fault was still there: probably no fault."""
     NODE_GONE = "NodeGone"
 
 
@@ -68,7 +68,7 @@ class RecordEvent(Wire, frozen=True):
 
 
 class RecordWord(Wire, frozen=True):
-    """What a person said about it."""
+    """What an operator said about it."""
 
     at: str
     word: str
@@ -76,7 +76,7 @@ class RecordWord(Wire, frozen=True):
 
 
 class RecordCounters(Wire, frozen=True):
-    """Over the whole life of the record, also of events that it no longer lists."""
+    """Over the entire life of the record, also of events that it no longer lists."""
 
     faults: int = 0
 
@@ -102,7 +102,7 @@ class RecordStatus(Wire, frozen=True):
 
     @property
     def called(self) -> str:
-        """What a person calls it."""
+        """What an operator calls it."""
         if self.scope != GPU_SCOPE:
             return f"node {self.node}"
         return self.uuid if self.uuid.startswith("GPU-") else f"GPU {self.uuid}"
@@ -122,7 +122,7 @@ class RecordView(View, frozen=True, kw_only=True):
 
 
 def record_patch(status: RecordStatus) -> dict[str, Any]:
-    """The whole status as a merge patch: what is empty is removed by null."""
+    """The entire status as a merge patch: what is empty is removed by null."""
     return {**dict.fromkeys(status.__struct_encode_fields__), **health.plain(status)}
 
 
@@ -162,8 +162,8 @@ REPAIRED: Final = "repaired"
 
 
 def counted(status: RecordStatus) -> list[RecordEvent]:
-    """The events that count: Fatal ones and those with a session; not what a person undid, nor
-    what was before a person said that it was repaired, unless the same fault came back within a
+    """The events that count: Fatal ones and those with a session; not what an operator undid, nor
+    what was before an operator said that it was repaired, unless the same fault came back within a
     week. What was only reported does not count: heat would.
     """
     since = max(
@@ -185,7 +185,7 @@ def counted(status: RecordStatus) -> list[RecordEvent]:
 
 
 def in_vain(said: RecordWord, status: RecordStatus) -> bool:
-    """Whether a person said that it was repaired and the same fault was back within a week, of
+    """Whether an operator said that it was repaired and the same fault was back within a week, of
     this very part: another one has another record.
     """
     word = timestamps.parse_time(said.at)

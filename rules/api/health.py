@@ -2,7 +2,8 @@
 
 The agent encodes these types, the remediator decodes them, the CRD in `daemonset/crds/` is
 checked against them. Strings that may grow with a new agent (`class`, `recommendedAction`,
-`reason`, source names) stay plain strings, so that an older reader never loses a newer verdict.
+`reason`, source names) stay plain strings, so that an older reader never loses a newer health
+status.
 """
 
 import functools
@@ -57,7 +58,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
 class PublisherPod(Wire, frozen=True):
-    """The pod whose readiness says that the verdict is alive."""
+    """The pod whose readiness says that the health status is alive."""
 
     pod: str = ""
     pod_uid: str = msgspec.field(name="podUID", default="")
@@ -72,14 +73,14 @@ class Cursor(Wire, frozen=True):
 
 
 class ExpectedGpus(Wire, frozen=True):
-    """How many GPUs the node should have, and who says so."""
+    """How many GPUs the node should have, and who reports it."""
 
     count: int = 0
     source: str = "Learned"
 
 
 class SourceStatus(Wire, frozen=True):
-    """One sense: kernel log, NVML, dcgm-exporter, PCI, udev."""
+    """One collector: kernel log, NVML, dcgm-exporter, PCI, udev."""
 
     name: str
     state: str
@@ -172,7 +173,9 @@ class LedgerEntry(Wire, frozen=True):
 
 
 class HealthStatus(Wire, frozen=True):
-    """`status` of a GPUNodeHealth: the whole verdict and all state a restarted agent needs."""
+    """`status` of a GPUNodeHealth: the entire health status and all state a restarted agent
+    needs.
+    """
 
     publisher: PublisherPod = PublisherPod()
     node_uid: str = msgspec.field(name="nodeUID", default="")
@@ -185,8 +188,8 @@ class HealthStatus(Wire, frozen=True):
     cursor: Cursor = Cursor()
     health: str = "Unknown"
     silent_since: str = ""
-    """The remediator's word, so that a list of verdicts shows it: since when nobody renews this
-    one. The next verdict of the agent replaces it.
+    """The remediator's word, so that a list of health statuses shows it: since when nobody renews
+    this one. The next health status of the agent replaces it.
     """
     reason: str = ""
     message: str = ""

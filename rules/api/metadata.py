@@ -26,7 +26,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class OwnerReference(View, frozen=True, kw_only=True):
-    """Who made this object; `controller` marks the one that manages it."""
+    """Who made this object; `controller` flags the one that manages it."""
 
     api_version: str = ""
     kind: str = ""
@@ -97,7 +97,9 @@ class TimedMeta(ObjectMeta, frozen=True, kw_only=True):
 
 
 class FreshMeta(TimedMeta, frozen=True, kw_only=True):
-    """Metadata with its managers: decoded from single GETs only, never kept for a whole fleet."""
+    """Metadata with its managers: decoded from single GETs only, never kept for an entire
+    fleet.
+    """
 
     managed_fields: tuple[ManagedField, ...] = ()
 

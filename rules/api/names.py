@@ -1,7 +1,7 @@
 """The names gpuward writes on Kubernetes objects, spelled once.
 
 Agent and remediator exchange nothing but Kubernetes objects, so these strings are the contract
-between them and with every person and tool that selects on them. Changing one is a breaking
+between them and with every operator and tool that selects on them. Changing one is a breaking
 change.
 """
 
@@ -36,12 +36,13 @@ AGENT_LABELS = (
 CONDITION_HEALTHY = "GPUHealthy"
 CONDITION_DEGRADED = "GPUDegraded"
 
-# The remediator's mark: taint, label and annotation set in one patch.
+# The remediator's quarantine: taint, label and annotation set in one patch.
 TAINT_QUARANTINE = f"{PREFIX}/quarantine"
 LABEL_QUARANTINE = f"{PREFIX}/quarantine"
 ANNOTATION_SESSION = f"{PREFIX}/session"
 
-# Autoscaler annotations inside the mark; their prior values travel in ANNOTATION_SESSION.
+# Autoscaler annotations inside the taint and cordon; their prior values travel in
+# ANNOTATION_SESSION.
 ANNOTATION_SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
@@ -99,7 +100,7 @@ DEPLOYED = "true"
 PAUSED_BY_US = f"{PAUSED}gpuward"
 """Its value while the remediator has a GPU reset: only `true` is ever changed to it, and back."""
 
-# Who says so in events, managedFields and user agents.
+# Who reports it in events, managedFields and user agents.
 COMPONENT_AGENT = "gpuward-agent"
 COMPONENT_REMEDIATOR = "gpuward-remediator"
 

@@ -33,7 +33,9 @@ class ManagerKind(StrEnum):
     """What kind of client a manager's name belongs to."""
 
     INTERACTIVE = "Interactive"
-    """A person at a client: kubectl, k9s, a dashboard. A script that calls kubectl counts too."""
+    """An operator at a client: kubectl, k9s, a dashboard. A script that calls kubectl counts
+    too.
+    """
     CONTROLLER = "Controller"
     """A program that is known to cordon and uncordon nodes."""
     BYSTANDER = "Bystander"

@@ -27,7 +27,7 @@ from rules.text.printable import printable
 
 
 class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
-    """One taint; encoded back unchanged when our mark rewrites the list."""
+    """One taint; encoded back unchanged when our taint and cordon rewrites the list."""
 
     key: str
     effect: str
@@ -36,7 +36,7 @@ class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeSpec(View, frozen=True, kw_only=True):
-    """The part of a Node's spec that scheduling and our mark use."""
+    """The part of a Node's spec that scheduling and our taint and cordon use."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -121,7 +121,9 @@ class TimedNode(NodeView, frozen=True, kw_only=True):
 
 
 class FreshNode(TimedNode, frozen=True, kw_only=True):
-    """A Node from an uncached GET, with its managers: what mark and unmark are decided on."""
+    """A Node from an uncached GET, with its managers: what quarantine and unmark are decided
+    on.
+    """
 
     metadata: FreshMeta
 
@@ -159,7 +161,7 @@ class QuarantineView(View, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The session's name, which is also its id on the node's mark."""
+        """The session's name, which is also its id on the node's quarantine."""
         return self.metadata.name
 
 

@@ -3,7 +3,7 @@
 The one gate for names that somebody else chose: owner references, annotations, selectors, sessions
 that people write. Rules and limits are those of the API machinery (RFC 1123 subdomains, qualified
 names). One odd label value (a vendor string, a UUID with a colon) costs that label only and never
-the whole patch: `checked_labels` returns what it refuses, for the caller to log and count. Pure.
+the entire patch: `checked_labels` returns what it refuses, for the caller to log and count. Pure.
 """
 
 import re
@@ -26,7 +26,7 @@ class BadSegmentError(ValueError):
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object of ours, a node or a namespace can be called so."""
+    """Whether an object of gpuward, a node or a namespace can be called so."""
     return len(text) <= MAX_NAME and _SUBDOMAIN.fullmatch(text) is not None
 
 

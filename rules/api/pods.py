@@ -95,7 +95,7 @@ def _total(needs: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _whole(amount: str) -> int:
-    """A whole number of devices; 0 for anything that is none."""
+    """An entire number of devices; 0 for anything that is none."""
     number = amount.rstrip("kKMi")
     factor = _SUFFIX.get(amount[len(number) :], 0) if number != amount else 1
     if not (number.isascii() and number.isdigit() and len(number) <= 9):

@@ -1,8 +1,8 @@
 """GPUQuarantine and GPUWardPause as they travel: one session on one node, kept as history.
 
 The remediator writes `status`; detectors (through the remediator) and people write `spec`.
-Everything a session needs after a restart is in here or on the node's own mark; nothing is kept
-in memory only.
+Everything a session needs after a restart is in here or on the node's own quarantine; nothing is
+kept in memory only.
 """
 
 import enum
@@ -36,12 +36,14 @@ class Phase(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True once the session is history and its mark is off."""
+        """True once the session is history and its taint and cordon is off."""
         return self in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}
 
 
 NOT_TAINTED_YET: Final = frozenset({"", Phase.PENDING})
-"""Phases of a session whose node carries no mark of it yet, also before anybody wrote one."""
+"""Phases of a session whose node carries no quarantine of it yet, also before anybody wrote
+one.
+"""
 
 
 class Mode(enum.StrEnum):
@@ -52,7 +54,7 @@ class Mode(enum.StrEnum):
 
 
 class Cause(Wire, frozen=True):
-    """Why a node is in quarantine: one incident of a detector, or one request of a person."""
+    """Why a node is in quarantine: one incident of a detector, or one request of an operator."""
 
     source: str = "Human"
     incident: str = ""
@@ -61,13 +63,13 @@ class Cause(Wire, frozen=True):
     message: str = ""
     by: str = ""
     at: str = ""
-    """When a person said it, or when it joined a session that was open; "" where it opened the
+    """When an operator said it, or when it joined a session that was open; "" where it opened the
     session, and in what older releases or people by hand wrote."""
 
 
 def most_severe(causes: Iterable[Cause]) -> Cause | None:
-    """What to name where there is room for one cause: the gravest, as the verdict chooses its own;
-    of equals the first.
+    """What to name where there is room for one cause: the most severe, as the health status
+    chooses its own; of equals the first.
     """
     return max(
         causes,
@@ -77,13 +79,13 @@ def most_severe(causes: Iterable[Cause]) -> Cause | None:
 
 
 def most_severe_reason(causes: Iterable[Cause]) -> str:
-    """Its reason, or who says so where it has none; "" without a cause."""
+    """Its reason, or who reports it where it has none; "" without a cause."""
     first = most_severe(causes)
     return first.reason or first.source if first is not None else ""
 
 
 class ReleaseRequest(Wire, frozen=True):
-    """A person asks for release now."""
+    """An operator asks for release now."""
 
     by: str = ""
     reason: str = ""
@@ -92,7 +94,7 @@ class ReleaseRequest(Wire, frozen=True):
 
 
 class RepairRequest(Wire, frozen=True):
-    """A person lets one repair step go."""
+    """An operator lets one repair step go."""
 
     step: str = ""
     by: str = ""
@@ -159,7 +161,7 @@ def pods_of(notes: Iterable[PodNote], most: int = MAX_NAMED) -> Pods:
 
 
 class BlockedBy(Wire, frozen=True):
-    """One thing that keeps pods on the node, with what a person can do about it."""
+    """One thing that keeps pods on the node, with what an operator can do about it."""
 
     pdb: str = ""
     pods: Pods = Pods()
@@ -223,7 +225,7 @@ class RepairState(enum.StrEnum):
     PROVEN = "Proven"
     FAILED = "Failed"
     WITHDRAWN = "Withdrawn"
-    """Nobody wants it any more, or a person ended the session first."""
+    """Nobody wants it any more, or an operator ended the session first."""
 
     @property
     def ended(self) -> bool:
@@ -296,7 +298,7 @@ class ValidationState(enum.StrEnum):
     OUTDATED = "Outdated"
     """It passed, and a cause came back after it."""
     WITHDRAWN = "Withdrawn"
-    """It is not needed any more, or a person ended the session first."""
+    """It is not needed any more, or an operator ended the session first."""
 
 
 class ValidationCheck(Wire, frozen=True):
@@ -327,7 +329,7 @@ class ValidationAttempt(Wire, frozen=True):
     verdict: str = ""
     message: str = ""
     checks: tuple[ValidationCheck, ...] = ()
-    """The gravest ones."""
+    """The most severe ones."""
 
 
 class QuarantineStatus(Wire, frozen=True):
@@ -366,7 +368,7 @@ class PauseEnded(Wire, frozen=True):
 
 
 class PauseSpec(Wire, frozen=True):
-    """A person says: no new harm in this scope, until then."""
+    """An operator says: no new disruption in this scope, until then."""
 
     scope: PauseScope = PauseScope()
     reason: str = ""

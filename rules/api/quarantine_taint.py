@@ -1,9 +1,10 @@
-"""The mark: what a session puts on its node, in one patch, and how it comes off again.
+"""The taint and cordon: what a session puts on its node, in one patch, and how it comes off again.
 
-The mark describes itself: the session annotation carries the prior state, so crash safety, cancel,
-uninstall and orphan clean-up are one rule: reverse to the recorded state, touch nothing foreign.
-Called by `rules.session.decide` (through `rules.session.phases`) and by `uninstall`. Every patch
-carries `metadata.resourceVersion`, because a taint list is replaced as a whole.
+The taint and cordon describes itself: the session annotation carries the prior state, so crash
+safety, cancel, uninstall and orphan clean-up are one rule: reverse to the recorded state, touch
+nothing foreign. Called by `rules.session.decide` (through `rules.session.phases`) and by
+`uninstall`. Every patch carries `metadata.resourceVersion`, because a taint list is replaced as a
+unit.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ _AUTOSCALER_VALUE: Final = "true"
 
 
 class QuarantineState(StrEnum):
-    """How the node looks against the session that should have marked it."""
+    """How the node looks against the session that should have quarantined it."""
 
     ABSENT = "Absent"
     """Neither annotation nor taint."""
@@ -44,7 +45,7 @@ class QuarantineState(StrEnum):
 
     @property
     def undone(self) -> bool:
-        """Whether somebody took a part of the mark off."""
+        """Whether somebody took a part of the taint and cordon off."""
         return self in {QuarantineState.UNCORDONED, QuarantineState.UNTAINTED}
 
 
@@ -59,7 +60,7 @@ def own_taint(node: NodeView) -> Taint | None:
 
 
 def quarantined(node: NodeView) -> bool:
-    """Whether anything of a mark is on the node."""
+    """Whether anything of a taint and cordon is on the node."""
     return names.ANNOTATION_SESSION in node.annotations or own_taint(node) is not None
 
 
@@ -141,8 +142,8 @@ def quarantine_patch(
 def _still_prior(note: MarkNote, node: NodeView) -> MarkNote:
     """The note without what others changed of the prior state since it was recorded.
 
-    A cordon that is off now was taken back by its owner. A person's cordon is the exception: a
-    person's own uncordon ends the session, so another program took it off, and the cordon stays.
+    A cordon that is off now was taken back by its owner. An operator's cordon is the exception: a
+    operator's own uncordon ends the session, so another program took it off, and the cordon stays.
     An autoscaler annotation that has lost our value was changed by its owner.
     """
     by_person = node_managers.kind_of(note.prior_by) is ManagerKind.INTERACTIVE
@@ -210,9 +211,9 @@ def release_patch(node: NodeView) -> dict[str, Any]:
 def stray_taints(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """What we alone set on a node whose taint and record are gone, for people; () for nothing.
 
-    It stays: a person who took the mark off may have left the cordon on purpose, and a second
-    `kubectl cordon` leaves no trace. `lives` says from when to when each ended session lived that
-    is still known: what was last written in one of them is that session's.
+    It stays: an operator who took the taint and cordon off may have left the cordon on purpose,
+    and a second `kubectl cordon` leaves no trace. `lives` says from when to when each ended
+    session lived that is still known: what was last written in one of them is that session's.
     """
     if quarantined(node):
         return ()
@@ -262,7 +263,7 @@ def _is_forgotten(
 
 
 def cordon_stays(node: NodeView) -> str:
-    """Why the node stays cordoned when our mark comes off; "" when it does not.
+    """Why the node stays cordoned when our taint and cordon comes off; "" when it does not.
 
     Only a `FreshNode` carries the managers, so the edge reads the node before it unmarks.
     """

@@ -3,7 +3,7 @@
 Some things the API server tells in the message of a `Status` alone, with no field for them. Each
 phrase that has to be known stands here with where it comes from; what is passed on is a value.
 The loop's edge calls `refusal_of` with the answer and hands the result to the next decisions
-(`rules.session.observation`), which wait, say so and leave the write out until `retry_at`.
+(`rules.session.observation`), which wait, report it and leave the write out until `retry_at`.
 `rules.session.status` turns it into conditions. Never decides whether something is sent.
 """
 
@@ -70,7 +70,7 @@ class Told(StrEnum):
     BY_ADMISSION = "ByAdmission"
     """A 403 of a webhook, policy or quota: granting a verb would not help."""
     IMPERSONATION = "Impersonation"
-    """A 403 for acting as somebody else: what that one may do was not looked at."""
+    """A 403 for acting as somebody else: what that one may do was not checked."""
     WEBHOOK_AWAY = "WebhookAway"
     """A 500 for a webhook that must answer and does not."""
     SEVERAL_BUDGETS = "SeveralBudgets"
@@ -105,7 +105,7 @@ _REFUSED_FIELD: Final = re.compile(rb'unknown field \\*"([A-Za-z0-9_.\[\]-]{1,20
 
 def refused_fields(body: bytes) -> tuple[str, ...]:
     """Fields that strict field validation (a 400 or 422) found in no served definition. Read from
-    the body: to a patch the API server answers with the whole object before it comes to them.
+    the body: to a patch the API server answers with the entire object before it comes to them.
     """
     at = body.rfind(_STRICT)
     found = _REFUSED_FIELD.findall(body, at) if at >= 0 else []
@@ -140,9 +140,9 @@ _PERMANENT_S: Final = 300.0
 class NodeWrite(StrEnum):
     """What is wanted of a node; the value completes "may not ..."."""
 
-    MARK = "mark the node"
+    MARK = "quarantine the node"
     LABEL = "move the quarantine label of the node"
-    REMOVE_TAINT = "take its mark off the node"
+    REMOVE_TAINT = "take its taint and cordon off the node"
     OPEN = "open a session for the node"
     SPEC = "write the causes of the session"
     STATUS = "write the status of the session"

@@ -125,7 +125,7 @@ class CreateTestJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTestJob:
-    """End a Job of ours and its pod; UID precondition."""
+    """End a Job of gpuward and its pod; UID precondition."""
 
     harmful: ClassVar[bool] = False
     node: str

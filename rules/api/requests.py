@@ -139,7 +139,7 @@ def _delete(path: str, uid: str, **more: Any) -> Request:
 
 
 def status_patch(status: QuarantineStatus) -> dict[str, Any]:
-    """The whole status as a merge patch: what is empty is removed by null."""
+    """The entire status as a merge patch: what is empty is removed by null."""
     return _whole(status)
 
 

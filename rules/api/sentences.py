@@ -12,7 +12,7 @@ from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, R
 from rules.text.printable import printable
 
 _MINUTE_S: Final = 60.0
-"""What is told apart where moments are told to the minute."""
+"""What is distinguished where moments are told to the minute."""
 _NAMED: Final = 3
 """How many names a sentence spells out before it counts (as Cluster API does)."""
 
@@ -47,7 +47,7 @@ def bounded(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text in at most `most` characters: cut after a whole word, with an ellipsis."""
+    """The text in at most `most` characters: cut after an entire word, with an ellipsis."""
     if len(text) <= most:
         return text
     head = text[: most - 1]
@@ -57,9 +57,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def causes_clause(causes: Sequence[Cause]) -> str:
-    """`Xid79GPUFallenOffBus (Fatal)` for each cause; a person's request names the person."""
+    """`Xid79GPUFallenOffBus (Fatal)` for each cause; an operator's request names the operator."""
     words = [
-        f"{cause.reason or 'request'} by {cause.by or 'a person'}"
+        f"{cause.reason or 'request'} by {cause.by or 'an operator'}"
         if cause.source == "Human"
         else f"{cause.reason} ({cause.severity})"
         for cause in causes
@@ -73,7 +73,9 @@ def approved_by(asked: RepairRequest) -> str:
     """
     at = timestamps.parse_time(asked.at)
     when = f" at {timestamps.utc(at)}" if at is not None else ""
-    return f"{asked.by or 'a person'} let it go{when}{f', {asked.reason}' if asked.reason else ''}"
+    return (
+        f"{asked.by or 'an operator'} let it go{when}{f', {asked.reason}' if asked.reason else ''}"
+    )
 
 
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:
@@ -92,7 +94,7 @@ _MARKS: Final = {
 
 
 def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
-    """The mark is on; `mark` is the policy's word for what it is made of."""
+    """The taint and cordon is on; `mark` is the policy's word for what it is made of."""
     return bounded(
         f"{_MARKS.get(mark, 'Marked')} since {timestamps.utc(since)} for {causes_clause(causes)}; "
         f"{next_step}."
@@ -100,7 +102,9 @@ def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> 
 
 
 def shadowed(causes: Sequence[Cause], since: float, would: str, nobody: str = "") -> str:
-    """The mark is virtual; `nobody` says that nobody chose that, "" where somebody did."""
+    """The taint and cordon is virtual; `nobody` says that nobody chose that, "" where somebody
+    did.
+    """
     touched = f"nothing is touched, {nobody}" if nobody else "nothing is touched"
     return bounded(
         f"Shadow since {timestamps.utc(since)}: {causes_clause(causes)} {would}; {touched}."
@@ -134,12 +138,12 @@ def draining(
     halted: bool = False,
     leaves_by: float | None = None,
 ) -> str:
-    """Where the drain stands, CAPI-shaped; `halted`: where it stood when it was last looked at,
+    """Where the drain stands, CAPI-shaped; `halted`: where it stood when it was last checked,
     since nobody looks at the pods of a drain that stands still. `leaves_by`: when the last pod
     that was told to go and has a long grace of its own must have gone; others wait for their turn.
     """
     parts = [f"Draining since {timestamps.utc(since)}: {drain.evicted} evicted"]
-    then = " when last looked at" if halted else ""
+    then = " when last checked" if halted else ""
     until = (
         f", those with a long grace until {timestamps.utc(leaves_by)}"
         if leaves_by is not None
@@ -197,9 +201,9 @@ def quarantined(
             f" ({drain.evicted} evicted, {drain.left_by_policy.total} left by policy, "
             f"{drain.left_by_failure.total} left by failure)"
         )
-    # No verdict closes what a person asked for.
+    # No health status closes what an operator asked for.
     people = bool(causes) and all(cause.source == "Human" for cause in causes)
-    waits = "waiting for a person to release the node" if people else then
+    waits = "waiting for an operator to release the node" if people else then
     clauses = "; ".join(
         [f"Drained at {timestamps.utc(since)}{counts} for {causes_clause(causes)}", waits, *also]
     )
@@ -207,7 +211,7 @@ def quarantined(
 
 
 def arrived(pods: Sequence[str]) -> str:
-    """Pods that a controller or a person bound to a drained node by name."""
+    """Pods that a controller or an operator bound to a drained node by name."""
     came = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
     return (
         f"{came} came past the scheduler since ({some(pods)}), delete them and make their owner "

@@ -52,8 +52,8 @@ def format_micro_time(at: float) -> str:
 
 
 def utc(at: float, *, seconds: bool = False) -> str:
-    """`2026-01-31 12:03 UTC`, the one way in which people are told a moment: a case outlives its
-    day, and whoever reads of it may sit in any zone. With `seconds` where one thing quickly
+    """`2026-01-31 12:03 UTC`, the one way in which people are reported a moment: a case outlives
+    its day, and whoever reads of it may sit in any zone. With `seconds` where one thing quickly
     follows another.
     """
     return _moment(at).strftime(f"%Y-%m-%d %H:%M{':%S' if seconds else ''} UTC")

@@ -1,4 +1,5 @@
-"""What surrounds a pod: PodDisruptionBudgets, ResourceClaims, and the marks of its gang.
+"""What surrounds a pod: PodDisruptionBudgets, ResourceClaims, and the taints and cordons of its
+gang.
 
 A claim of dynamic resource allocation counts once it is allocated: only then it says which
 driver's devices it holds. Devices taken for monitoring only (`adminAccess`) are nobody's to give

@@ -2,8 +2,8 @@
 
 `decide` returns a `Decision`; the edge sends its writes in order, stops at the first that
 fails, takes the returned objects into its view and decides again. Each write is idempotent,
-carries its own precondition and says whether it does harm (takes capacity or ends a pod): a
-harmful one is sent only by a fresh leader, on a node read at most a second old, after
+carries its own precondition and says whether it does disruption (takes capacity or ends a pod): a
+disruptive one is sent only by a fresh leader, on a node read at most a second old, after
 `rules.session.recheck` agreed. How a write looks on the wire is `rules.api.requests`.
 """
 
@@ -42,7 +42,7 @@ class CreateSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchSessionSpec:
-    """Fill in what a person left out, append or drop causes; guarded by the version."""
+    """Fill in what an operator left out, append or drop causes; guarded by the version."""
 
     harmful: ClassVar[bool] = False
     name: str
@@ -62,7 +62,7 @@ class PatchSessionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSessionStatus:
-    """Write the whole status; guarded by the version."""
+    """Write the entire status; guarded by the version."""
 
     harmful: ClassVar[bool] = False
     name: str
@@ -73,7 +73,7 @@ class WriteSessionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteObject:
-    """Remove an object of ours that is not kept any more; guarded by its UID.
+    """Remove an object of gpuward that is not kept any more; guarded by its UID.
 
     An ended session, a record whose last event is long past, evidence of a session that is gone.
     """
@@ -99,7 +99,7 @@ class CreateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRecord:
-    """Write the whole status of a GPURecord; guarded by the version."""
+    """Write the entire status of a GPURecord; guarded by the version."""
 
     harmful: ClassVar[bool] = False
     name: str
@@ -251,7 +251,9 @@ def node_event(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetHealthSilent:
-    """Since when the agent behind a verdict is silent, on the verdict itself; "" takes it back."""
+    """Since when the agent behind a health status is silent, on the health status itself; "" takes
+    it back.
+    """
 
     harmful: ClassVar[bool] = False
     node: str
@@ -315,7 +317,9 @@ class Decision:
     status: QuarantineStatus | None = None
     """The status the session has or gets with this decision; None without a session."""
     needs_fresh_node: bool = False
-    """Read the node (GET, decoded as `FreshNode`) and decide again: a mark or unmark is due."""
+    """Read the node (GET, decoded as `FreshNode`) and decide again: a taint and cordon or unmark
+    is due.
+    """
     needs_object: ObjectAddress | None = None
     """Read this and decide again: the decision rests on it."""
     evicting: Evicting = Evicting.NO
@@ -343,6 +347,6 @@ def named(write: Write) -> dict[str, str]:
     """Which object it is about, for a line of the log."""
     found = {name: value for name in _NAMED_BY if (value := getattr(write, name, ""))}
     if isinstance(write, WriteSessionStatus):
-        # A phase is a word of the contract: Marked in Shadow means that nothing was marked.
+        # A phase is a word of the contract: Marked in Shadow means that nothing was quarantined.
         found |= {"phase": write.status.phase, "mode": write.status.mode}
     return found

@@ -19,7 +19,7 @@ _CLOSES: Final = {
     ClosesKind.RESET: "closes once the agent sees that the GPU was reset (or the node rebooted) "
     "and works",
     ClosesKind.REBOOT: "closes once the agent sees that the node was rebooted and its GPUs work",
-    ClosesKind.HUMAN: "closes once a person says repaired and the agent sees nothing against it",
+    ClosesKind.HUMAN: "closes once an operator reports the repair and the agent agrees",
 }
 _REPAIR: Final = {
     Action.NONE: "nothing to repair",
@@ -28,7 +28,7 @@ _REPAIR: Final = {
     Action.RESTART_NODE: "reboot the node",
     Action.POWER_CYCLE: "power the node off and on; a reboot is not enough",
     Action.REPLACE_NODE: "replace the GPU or the node: open a case with the vendor",
-    Action.INVESTIGATE: "a person investigates, beginning with the evidence",
+    Action.INVESTIGATE: "an operator investigates, beginning with the evidence",
     Action.DRAIN_P2P: "end what uses GPU to GPU traffic, then reset the GPU",
     Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain of the rack",
     Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",

@@ -80,7 +80,7 @@ _MARGINAL: Final = _ECC
 _FABRIC: Final = Nvlink4Assessment(Severity.DEGRADED, Action.RESET_GPU)
 """It follows another error, and the fabric needs a reset."""
 _REPEAT: Final = Nvlink4Assessment(Severity.DEGRADED, Action.INVESTIGATE)
-"""Worth a look if it comes back; so is a bit that should not be seen in production."""
+"""Worth a check if it comes back; so is a bit that should not be seen in production."""
 _SECONDARY: Final = Nvlink4Assessment(Severity.INFO, Action.INVESTIGATE)
 """It follows another error; look for that one."""
 _HARMLESS: Final = Nvlink4Assessment(Severity.INFO, Action.NONE)
@@ -105,7 +105,7 @@ _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Assessment], ...]]
 
 
 def nvlink4_assessment(words: tuple[int, ...]) -> Nvlink4Assessment:
-    """Return the gravest finding in the registers of an Xid 74.
+    """Return the most severe finding in the registers of an Xid 74.
 
     Registers two, six and seven carry data on current parts and are not read. All zero is
     nothing known: worth investigating.

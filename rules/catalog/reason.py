@@ -42,7 +42,7 @@ class ReasonClass(StrEnum):
 
 
 class _Ranked(StrEnum):
-    """A word with an order: declared from mildest to gravest, compared by that order."""
+    """A word with an order: declared from mildest to most severe, compared by that order."""
 
     @property
     def rank(self) -> int:
@@ -220,8 +220,8 @@ ACTIONS: Final = (
 def strength(row: Reason) -> tuple[int, int, int]:
     """Order of rows: severity, then level, then how heavy the repair is.
 
-    The one rule for whoever has room for one reason: the verdict, and of a session the lists, the
-    page and the metrics that alerts name.
+    The one rule for whoever has room for one reason: the health status, and of a session the
+    lists, the page and the metrics that alerts name.
     """
     return row.severity.rank, row.level.rank, ACTIONS.index(row.action)
 

@@ -17,7 +17,7 @@ from rules.catalog.data_file import data_file
 from rules.catalog.reason import Reason, ReasonRow
 
 HOST_SIGNAL: Final = "host"
-"""What the looks at the host's processes, services and modules close."""
+"""What the checks at the host's processes, services and modules close."""
 
 
 class _CodedRow(ReasonRow, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
-"""The signals of one GPU: every name that a sense may report and a rule may read, in one place.
+"""The signals of one GPU: every name that a collector may report and a rule may read, in one
+place.
 
 `agent/nvml` and `agent/sources/dcgm.py` fill them in, `rules` judges them, the metrics name them.
 A signal says what was measured, never what it means: meanings live with the rules. What each one
 means, its unit and its sources stand in `data/signals.csv`.
 
 A reading is a number (`gauge`, `counter`), 0 or 1 (`flag`), a code or a word (`enum`), or, where
-`shape` says so, a list. What could not be read is not zero: it is absent, and says with which
+`shape` reports it, a list. What could not be read is not zero: it is absent, and says with which
 NVML return code.
 """
 
@@ -142,7 +143,7 @@ def bit_error_ratio(packed: float) -> float:
 
 
 class SourceState(StrEnum):
-    """Whether a sense works: Absent is by configuration or nature, Released on request."""
+    """Whether a collector works: Absent is by configuration or nature, Released on request."""
 
     UP = "Up"
     DOWN = "Down"

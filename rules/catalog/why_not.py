@@ -107,7 +107,7 @@ class Refusal:
     owner: str = ""
     """Whose pod it is, as people call it: `Deployment team-a/trainer`."""
     permanent: bool = False
-    """Waiting cannot help: a person has to do something."""
+    """Waiting cannot help: an operator has to do something."""
     remedy: str = ""
     until: float | None = None
     """When time alone changes the answer, or when it is tried again, in seconds of the epoch."""

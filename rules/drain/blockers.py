@@ -1,4 +1,4 @@
-"""What blocks a drain, named for people, and what the owner of an evicted pod is told.
+"""What blocks a drain, named for people, and what the owner of an evicted pod is reported.
 
 A blocker says PDB, pods, owner, why, whether waiting helps, and the remedy. The owner of a pod
 that had to go sees neither the Node nor the GPUQuarantine: one Event in the pod's namespace says
@@ -61,7 +61,7 @@ def blocker_of(
     if block is not None and block.permanent:
         if block.reason is not WhyNot.BUDGET_NEVER_ALLOWS or gang is None:
             return block
-        why = f"it protects the whole gang {gang.key}, {block.why}"
+        why = f"it protects the entire gang {gang.key}, {block.why}"
         return replace(block, reason=WhyNot.GANG_BUDGET, why=why, remedy=_GANG_REMEDY)
     if outcome is not None and outcome.kind is EvictionKind.PERMANENT and block is None:
         # The PDB object was changed since that answer: it is asked again.
@@ -185,7 +185,7 @@ DELETED: Final = "QuarantineDeleted"
 _GPUS: Final = 3
 """How many GPUs of a cause are spelled out."""
 _NAME, _SAID = 96, 200
-"""Characters of a name and of a person's own words."""
+"""Characters of a name and of an operator's own words."""
 _CAUSE_BYTES: Final = 360
 """Room for the cause: the session and where to look next come after it."""
 
@@ -197,7 +197,7 @@ def owner_reported(
     verdict: HealthStatus | None,
     now: float,
 ) -> EmitEvent:
-    """The Event about one pod that goes by a request of ours."""
+    """The Event about one pod that goes by a request of gpuward."""
     forced = isinstance(gone, DeletePod)
     did = f"Deleted by force ({gone.by_policy})" if isinstance(gone, DeletePod) else "Evicted"
     why = within_bytes(printable(_causes(causes, verdict or HealthStatus())), _CAUSE_BYTES)
@@ -219,7 +219,7 @@ def owner_reported(
 
 
 def _causes(causes: Sequence[Cause], verdict: HealthStatus) -> str:
-    """The gravest cause in words, and how many more there are."""
+    """The most severe cause in words, and how many more there are."""
     first, more = quarantine.most_severe(causes), len(causes) - 1
     if first is None:
         return "a cause that is over by now"
@@ -229,7 +229,7 @@ def _causes(causes: Sequence[Cause], verdict: HealthStatus) -> str:
 def _cause(cause: Cause, verdict: HealthStatus) -> str:
     if cause.source == "Human":
         said = f" ({cause.message[:_SAID]})" if cause.message else ""
-        return f"a request of {cause.by[:_NAME] or 'a person'}{said}"
+        return f"a request of {cause.by[:_NAME] or 'an operator'}{said}"
     incident = next((one for one in verdict.incidents if one.id == cause.incident), None)
     uuids = incident.gpus if incident is not None else ()
     known = {gpu.uuid: gpu for gpu in verdict.gpus}

@@ -54,7 +54,7 @@ OUTAGE_S: Final = 90.0
 
 
 def was_away(now: float, last_active_at: float | None) -> bool:
-    """Whether nobody of ours decided the session for longer than happens at work: what happened
+    """Whether nobody of gpuward decided the session for longer than happens at work: what happened
     in between was seen by nobody. False where nothing is known of the time before.
     """
     return last_active_at is not None and now - last_active_at > OUTAGE_S
@@ -103,7 +103,7 @@ class DrainPlan:
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: WhyNot | None = None
     unseen: Refusal | None = None
-    """Why the node could not be looked at; nobody goes meanwhile (`rules.drain.drain_plan`)."""
+    """Why the node could not be checked; nobody goes meanwhile (`rules.drain.drain_plan`)."""
     needs_human: WhyNot | None = None
     waiting: tuple[str, ...] = ()
     leaving: int = 0
@@ -121,11 +121,11 @@ class DrainPlan:
     using_gpus: tuple[str, ...] = ()
     """Pods on a drained node that use a GPU all the same, whoever left them there."""
     own_jobs: tuple[str, ...] = ()
-    """Those of `using_gpus` that are of Jobs of ours: they end by themselves."""
+    """Those of `using_gpus` that are of Jobs of gpuward: they end by themselves."""
     clear_since: float | None = None
     """Since which uncached list no pod used a GPU, in all lists up to `listed_at`."""
     others_clear_since: float | None = None
-    """The same of every pod but those of Jobs of ours."""
+    """The same of every pod but those of Jobs of gpuward."""
     listed_at: float | None = None
     """When the drained node was last listed."""
     wake_at: float | None = None
@@ -196,7 +196,7 @@ _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
 _BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED})
 LISTED_AGAIN_S: Final = (60.0, 120.0)
 """How soon a drained node is listed again: it takes no pod but one that is bound to it by name,
-and a person acts on that."""
+and an operator acts on that."""
 BUSY_AGAIN_S: Final = (10.0, 20.0)
 """How soon where the last list showed who is in the way of a repair: people wait for their end."""
 # The GPU Operator's validator binds its test pods to its own node, in the name of the operator's
@@ -229,7 +229,7 @@ def plan_watch(
     here = [p for p in sorted(pods, key=lambda pod: pod.key) if p.spec.node_name == node]
     arrived = tuple(_named(pod) for pod in here if _arrived(pod, at, since))
     running = [pod for pod in here if not pod.finished]
-    # A Job of ours sees all GPUs and asks the scheduler for none.
+    # A Job of gpuward sees all GPUs and asks the scheduler for none.
     own = {_named(pod) for pod in running if is_own_job(pod, own_namespace)}
     using = {_named(pod) for pod in running if pod.gpus > 0 or pod.doubt}
     others_clear = certain and not arrived and not using - own

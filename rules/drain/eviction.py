@@ -22,7 +22,7 @@ from rules.text.printable import printable
 
 _ALWAYS_ALLOW: Final = "unhealthyPodEvictionPolicy: AlwaysAllow"
 STALE_S: Final = 60.0
-"""A PDB younger than this may simply not have been looked at by the disruption controller."""
+"""A PDB younger than this may simply not have been checked by the disruption controller."""
 
 
 def matching(pod: PodView, pdbs: Iterable[PdbView]) -> tuple[PdbView, ...]:
@@ -96,13 +96,13 @@ def sync_failure(pdb: PdbView) -> str:
 
 
 def is_stale(pdb: PdbView, now: float) -> bool:
-    """Whether the controller has not looked at this version yet, and still may."""
+    """Whether the controller has not checked this version yet, and still may."""
     behind = pdb.status.observed_generation < pdb.metadata.generation
     return behind and not sync_failure(pdb) and now - pdb.metadata.created_at < STALE_S
 
 
 def standing_refusal(pdb: PdbView, now: float) -> Refusal | None:
-    """Why the PDB will go on refusing every ready pod until a person changes something."""
+    """Why the PDB will go on refusing every ready pod until an operator changes something."""
     status = pdb.status
     if failure := sync_failure(pdb):
         return Refusal(
@@ -178,7 +178,7 @@ class EvictionKind(StrEnum):
     BUDGET_FULL = "BudgetFull"
     BUDGET_STALE = "BudgetStale"
     PERMANENT = "Permanent"
-    """A person must change something; named in `message`."""
+    """An operator must change something; named in `message`."""
     IN_PROGRESS = "InProgress"
     """A webhook took the request over (live migration): the pod leaves later, ask again slowly."""
     LEAVING = "Leaving"

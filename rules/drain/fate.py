@@ -1,4 +1,4 @@
-"""Which pods leave a node and which stay, and why: one verdict per pod.
+"""Which pods leave a node and which stay, and why: one health status per pod.
 
 Pure; called by `rules.drain.plan` for every pod of a node's uncached list. The order of the checks
 is the order of precedence: what can never be evicted first, then what the policy says.
@@ -173,7 +173,7 @@ def _ended(pod: PodView) -> bool:
 
 
 def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
-    """Of all its containers: sidecars and what a person attached hold devices as well."""
+    """Of all its containers: sidecars and what an operator attached hold devices as well."""
     status = pod.status
     return (
         *status.container_statuses,

@@ -2,7 +2,7 @@
 
 Recognised from the pod's owner chain and from what controllers and schedulers write on it
 (`rules.api.workloads`), whether or not their CRDs are installed here. Used for the
-order of drains (`rules.fleet.quarantined_turns`) and to name a PDB that protects a whole gang
+order of drains (`rules.fleet.quarantined_turns`) and to name a PDB that protects an entire gang
 (`rules.drain.plan`).
 """
 

@@ -23,7 +23,7 @@ RETURNS: Final = 3
 RETURN_WINDOW_S: Final = 300.0
 """A controller that puts its pods back on the node so often tolerates the quarantine."""
 _MOST_PODS: Final = 100
-"""As many pods of one controller are told apart: about what a kubelet runs."""
+"""As many pods of one controller are distinguished: about what a kubelet runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

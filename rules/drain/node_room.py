@@ -83,7 +83,7 @@ _GPU_KEYS: Final = ("nvidia.com/", "gpuward.io/", "feature.node.kubernetes.io/pc
 
 
 def untolerating(node: NodeView, daemon_sets: Iterable[DaemonSetView]) -> tuple[str, ...]:
-    """`namespace/name` of each, sorted. Affinity is not looked at: a name too many is harmless."""
+    """`namespace/name` of each, sorted. Affinity is not checked: a name too many is harmless."""
     return tuple(
         sorted(
             f"{ds.metadata.namespace}/{ds.metadata.name}"

@@ -1,10 +1,10 @@
 """The order of evictions: one in flight per PDB over all nodes, fair between nodes.
 
 Pure state for the eviction worker: `due` says what to send now, `answered` and `pdb_changed`
-move the state. What a budget answers belongs to its lane: ten pods behind one full budget are one
+move the state. What a budget answers belongs to its queue: ten pods behind one full budget are one
 question, and each time it is put for another of them. What one pod is refused for belongs to that
 pod: it waits alone, and the others go on. A turn is an eviction that was accepted, so that a node
-whose question was refused is still the next. Pods that no PDB is asked for share no lane.
+whose question was refused is still the next. Pods that no PDB is asked for share no queue.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdbQueue:
-    """All lanes, by PDB key; pods that were refused and those in flight without a PDB, by UID."""
+    """All queues, by PDB key; pods that were refused and those in flight without a PDB, by UID."""
 
     budget_queues: Mapping[str, BudgetQueue] = field(default_factory=dict)
     refused: Mapping[str, Refused] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Decide which nodes may be quarantined, drained or repaired now, over the whole fleet."""
+"""Decide which nodes may be quarantined, drained or repaired now, over the entire fleet."""

@@ -1,8 +1,8 @@
 """The breaker: when findings come too fast, too often or look alike, nobody new is touched.
 
 Everything is derived from GPUQuarantine objects (creation times, timelines, evidence), so a
-restart cannot forget a storm. The breaker stops new harm only; releases go on, and when it closes
-the sessions that still wait are judged on their present state.
+restart cannot forget a storm. The breaker stops new disruption only; releases go on, and when it
+closes the sessions that still wait are judged on their present state.
 """
 
 from bisect import bisect_right
@@ -47,21 +47,23 @@ class FleetFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Whether new harm waits, why, and until when."""
+    """Whether new disruption waits, why, and until when."""
 
     refusal: Refusal | None = None
-    """What every new session is told; None while the breaker is closed."""
+    """What every new session is reported; None while the breaker is closed."""
     findings: tuple[FleetFinding, ...] = ()
-    """What is common to nodes, those that a person confirmed among them: they open nothing any
+    """What is common to nodes, those that an operator confirmed among them: they open nothing any
     more, and are as much a part of what to look at."""
 
     @property
     def open(self) -> bool:
-        """Whether new harm waits."""
+        """Whether new disruption waits."""
         return self.refusal is not None
 
     def says(self, session: QuarantineView) -> Refusal | None:
-        """What this session is told: of the common cause that it is a part of, if it is of one."""
+        """What this session is reported: of the common cause that it is a part of, if it is of
+        one.
+        """
         said = self.refusal
         if said is None or (finding := self._finding_of(session)) is None:
             return said
@@ -90,7 +92,7 @@ def asked_by_detectors(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[Se
 
 
 def counted(asked: Iterable[SessionFacts]) -> tuple[SessionFacts, ...]:
-    """Those that may be a storm: what a person confirmed is none."""
+    """Those that may be a storm: what an operator confirmed is none."""
     return tuple(facts for facts in asked if facts.may_be_storm)
 
 
@@ -127,7 +129,7 @@ def judge_breaker(
 
 
 def _then(until: float) -> str:
-    """What comes of the nodes that wait, and how a person keeps it from coming."""
+    """What comes of the nodes that wait, and how an operator keeps it from coming."""
     return (
         f"no detector takes another node before {timestamps.utc(until)}, then what still fails "
         "is taken within the budget, unless somebody pauses it"

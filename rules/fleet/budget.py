@@ -2,7 +2,7 @@
 
 A node that is unavailable for any reason (not Ready, cordoned by anyone, ours) is in the count
 already and costs nothing to quarantine. Detectors never take the control plane, nor whoever is
-alone in its pool; `preflight` says the same before anything happens, and a person's request is
+alone in its pool; `preflight` says the same before anything happens, and an operator's request is
 never asked here. The census counts by what changed: comparing who is still the same object costs
 a hundredth of counting again. Pure.
 """
@@ -24,7 +24,7 @@ from rules.policy.policy import Budget, Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLine:
-    """One count against one limit: the whole selection (`key` empty) or one label value."""
+    """One count against one limit: the entire selection (`key` empty) or one label value."""
 
     key: str
     value: str
@@ -65,11 +65,11 @@ def limit_of(total: int, budget: Budget) -> int:
 
 
 LineKey = tuple[str, str]
-"""Label key and value; both empty for the whole selection."""
+"""Label key and value; both empty for the entire selection."""
 
 
 def keys_of(node: NodeView, per: tuple[str, ...]) -> tuple[LineKey, ...]:
-    """The lines a node counts in: the whole, and each `per` label it has."""
+    """The lines a node counts in: the entire, and each `per` label it has."""
     labels = node.labels
     return ("", ""), *((key, labels[key]) for key in per if key in labels)
 
@@ -98,7 +98,7 @@ class BudgetBook:
         )
 
     def lines(self) -> tuple[BudgetLine, ...]:
-        """Every line, the whole selection first."""
+        """Every line, the entire selection first."""
         return tuple(self.line(key) for key in sorted(self.totals))
 
     def is_gone(self, node: NodeView) -> bool:
@@ -171,7 +171,7 @@ class NodeCensus:
         self._begin("", ())
 
     def _begin(self, selector: str, per: tuple[str, ...]) -> None:
-        """Everything is counted anew by these."""
+        """Everything is counted again by these."""
         self._selector, self._per = selector, per
         self._selects: Matcher = selectors.parse_selector(selector)
         self.selected: dict[str, NodeView] = {}
@@ -216,8 +216,8 @@ class NodeCensus:
         )
 
     def book(self, taken: Set[str], policy: Policy, now: float) -> BudgetBook:
-        """The budget's lines; `taken` are unavailable whatever the nodes say (marks under way,
-        virtual marks of Shadow).
+        """The budget's lines; `taken` are unavailable whatever the nodes say (taints and cordons
+        under way, virtual taints and cordons of Shadow).
         """
         book = BudgetBook(
             budget=policy.budget,

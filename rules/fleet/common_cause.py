@@ -1,11 +1,11 @@
 """What nodes with one fault have in common (a rack, a driver, a rollout), and by what chance.
 
-The breaker asks it about sessions, the fleet about verdicts: a rack that is only reported (too
+The breaker asks it about sessions, the fleet about assessments: a rack that is only reported (too
 hot) has a common cause as well as one that is being drained. That several nodes share something
 means nothing where most of the fleet shares it; so the chance that it happened to them is worked
 out, and the least likely thing they share is named. Nodes are alike by one value of a label (a
 rack), or by several values of the same label where most nodes of each are hit: three racks that
-failed as a whole are not explained by one. Pure.
+failed as a unit are not explained by one. Pure.
 """
 
 import functools
@@ -221,7 +221,7 @@ class CommonCause:
 
     @property
     def message(self) -> str:
-        """What a person is told."""
+        """What an operator is reported."""
         others = f"{self.elsewhere} elsewhere" if self.elsewhere else "none elsewhere"
         return (
             f"{self.reason} on {self.alike.among(len(self.nodes), self.group)}, {others}: look at "

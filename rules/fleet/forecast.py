@@ -34,7 +34,7 @@ from rules.session.observation import FleetSnapshot, NodeObservation, Permit
 
 _ROUNDS: Final = 100
 """Judgements at one moment: a budget lets nodes in one by one. Whoever goes on after that is left
-where it is; in the remediator it would count as a fault of ours."""
+where it is; in the remediator it would count as a fault of gpuward."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Foreseen:
     decision: d.Decision = field(default_factory=lambda: d.Decision(step=""))
     """The last one about that session."""
     quarantined: bool = False
-    """The mark goes on the node."""
+    """The taint and cordon goes on the node."""
     not_quarantined: bool = False
     """It comes off."""
     asks: d.Write | None = None
@@ -130,7 +130,7 @@ class Forecast:
             found.decision = self._decisions.get(about, found.decision)
         return self._found
 
-    # ------------------------------------------------------------------ one look
+    # ------------------------------------------------------------------ one check
 
     def _open(self, node: str) -> list[QuarantineView]:
         """The open sessions of a node, oldest first."""
@@ -178,14 +178,16 @@ class Forecast:
         node = self._nodes.get(name)
         if not decision.needs_fresh_node or node is None:
             return decision
-        # The remediator reads the node anew: what it would read is what is known here.
+        # The remediator reads the node again: what it would read is what is known here.
         read = msgspec.convert(msgspec.to_builtins(node), FreshNode)
         return decide(session, look(read), snapshot.now, snapshot.policy)
 
     # ------------------------------------------------------------------ writes
 
     def _apply(self, node: str, write: d.Write) -> bool:
-        """Whether the write is one that changes our own objects or marks, and nothing else."""
+        """Whether the write is one that changes our own objects or taints and cordons, and nothing
+        else.
+        """
         match write:
             case d.CreateSession():
                 meta = ObjectMeta(
@@ -228,7 +230,9 @@ class Forecast:
 
 
 def _ends_there(write: d.Write) -> bool:
-    """Whether nothing more comes of the write: what is told, and requests that are taken back."""
+    """Whether nothing more comes of the write: what is reported, and requests that are taken
+    back.
+    """
     match write:
         case d.EmitEvent() | DeleteTestJob() | SetValidated():
             return True

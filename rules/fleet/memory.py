@@ -2,7 +2,7 @@
 
 A process that judges again and again hands the same `FleetMemory` to
 `rules.fleet.turns.judge_fleet`; whoever judges once makes a new one. It holds nothing that the
-snapshot does not say: with a memory or without, the verdict is the same.
+snapshot does not say: with a memory or without, the assessment is the same.
 """
 
 from collections.abc import Callable, Collection
@@ -65,14 +65,15 @@ class SessionFacts:
     external: tuple[str, ...]
     """Those of what others say, sorted."""
     may_be_storm: bool
-    """It is a detector's, by itself: what a person confirmed or another session took over is not.
+    """It is a detector's, by itself: what an operator confirmed or another session took over is
+    not.
     """
     confirmed: bool
-    """A detector's and a person's: no storm any more, and still of the cause that it shares."""
+    """A detector's and an operator's: no storm any more, and still of the cause that it shares."""
 
 
 ReasonKey = tuple[str, str, str, str]
-"""A reason, and driver, agent and rules version behind the verdict that gives it."""
+"""A reason, and driver, agent and rules version behind the assessment that gives it."""
 
 
 class FleetMemory:
@@ -160,7 +161,7 @@ def _shared_by(
 
 
 def _versions_of(session: QuarantineView, health: HealthView | None) -> tuple[str, str, str]:
-    """Driver, agent and rules version behind a session's verdict."""
+    """Driver, agent and rules version behind a session's assessment."""
     evidence = session.status.evidence
     keys = ("driverVersion", "agentVersion", "rulesVersion")
     if any(evidence.get(key) for key in keys):

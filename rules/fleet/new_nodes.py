@@ -94,7 +94,7 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
     running = {n.name for s in going_on if (n := _node_of(s, snapshot)) is not None}
     room = AT_ONCE - len(running)
     taken = _in_quarantine(snapshot)
-    # Only as many are looked at closely as there is room for.
+    # Only as many are checked closely as there is room for.
     free = (
         node.name
         for node in sorted(selected, key=lambda node: node.name)
@@ -144,7 +144,7 @@ def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str])
     if node.spec.unschedulable or node.ready != "True":
         return "it takes no pods"
     if names.ANNOTATION_HOLD in node.annotations:
-        return "a person holds it"
+        return "an operator holds it"
     if node.name in taken:
         return "it is in quarantine"
     health = snapshot.healths.get(node.name)
@@ -181,7 +181,7 @@ def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | 
     assert seen.job is not None
     meta = seen.job.metadata
     if node.boot_id and meta.annotations.get(ANNOTATION_BOOT) != node.boot_id:
-        return Result(verdict=Assessment.UNKNOWN, message="the node booted anew")
+        return Result(verdict=Assessment.UNKNOWN, message="the node booted again")
     outcome = outcome_of(seen, node=node.name, made_for=node.uid, job_uid=meta.uid)
     if outcome.result is not None:
         return outcome.result

@@ -1,9 +1,9 @@
 """What is reported about a node's GPUs while its agent is or is not heard.
 
-A verdict is what was said once. While nobody can say it again (its agent is silent, the node has
-booted since) the node is Unknown, whatever its verdict or its label still say: the remediator
-changes those only after `rules.session.observation.AGENT_GONE_S`, and not while none leads.
-Sensor loss is not GPU failure: nothing is opened, nothing is released.
+A assessment is what was said once. While nobody can say it again (its agent is silent, the node
+has booted since) the node is Unknown, whatever its assessment or its label still say: the
+remediator changes those only after `rules.session.observation.AGENT_GONE_S`, and not while none
+leads. Sensor loss is not GPU failure: nothing is opened, nothing is released.
 
 The agent and the kubelet date what they say by the node's clock, the API server notes by its own
 when the kubelet's report came: two readings of one moment show how far the clocks are apart.
@@ -36,7 +36,7 @@ _CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HealthNow:
-    """One of `WORDS`; `why` the verdict is not to be acted on, a clause: of a node that is
+    """One of `WORDS`; `why` the assessment is not to be acted on, a clause: of a node that is
     Unknown, and of one whose agent cannot see the GPUs that it calls ill; "" elsewhere.
     """
 
@@ -57,8 +57,8 @@ def health_now(
     agents: Mapping[str, AgentPod] | None,
     now: float,
 ) -> HealthNow:
-    """By the node's verdict; `health` None says that there is none, `node` None that it may not be
-    read, `agents` None that the agents' pods may not.
+    """By the node's assessment; `health` None says that there is none, `node` None that it may not
+    be read, `agents` None that the agents' pods may not.
     """
     if health is None:
         return HealthNow(UNKNOWN, Staleness.NO_VERDICT)
@@ -75,7 +75,7 @@ def health_now(
 
 
 def health_unread(node: NodeView, agents: Iterable[AgentPod]) -> HealthNow:
-    """Of a node whose verdict nobody has read: by its label, unless an agent's pod is on it and
+    """Of a node whose assessment nobody has read: by its label, unless an agent's pod is on it and
     none of them (`agents`) is Ready.
     """
     pods = list(agents)
@@ -86,7 +86,7 @@ def health_unread(node: NodeView, agents: Iterable[AgentPod]) -> HealthNow:
 
 
 def word_of(node: NodeView) -> tuple[str, str]:
-    """What the node says of its agent's verdict: whoever publishes, or gives up, changes it."""
+    """What the node says of its agent's assessment: whoever publishes, or gives up, changes it."""
     condition = node.condition(names.CONDITION_HEALTHY)
     return condition.status if condition else "", node.labels.get(names.LABEL_HEALTH, "")
 
@@ -107,7 +107,9 @@ def silent_since(
 def say_silent(
     health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
 ) -> SetHealthSilent | None:
-    """What the verdict itself is to say of its agent's silence; None where it says so already."""
+    """What the assessment itself is to say of its agent's silence; None where it reports it
+    already.
+    """
     since = silent_since(health, agents, observing_since, now)
     said = health.status.silent_since
     if (since is None) == (not said):
@@ -126,7 +128,7 @@ def set_unknown(
     observing_since: float,
     now: float,
 ) -> SetNodeUnknown | None:
-    """The write that says so on the node, unless it says so already."""
+    """The write that reports it on the node, unless it reports it already."""
     since = silent_since(health, agents, observing_since, now)
     if since is None or (health.status.node_uid and health.status.node_uid != node.uid):
         return None
@@ -148,8 +150,8 @@ FEWEST: Final = 3
 LEAST_SHARE: Final = 0.5
 """Of all agents' pods: what takes half of them has not begun on a node."""
 TOGETHER_S: Final = 300.0
-"""Within so long the node controller marks the pods of nodes whose kubelets fell silent at once:
-it does so at a limited rate, and a rollout replaces pods one by one.
+"""Within so long the node controller flags the pods of nodes whose kubelets fell
+silent at once: it does so at a limited rate, and a rollout replaces pods one by one.
 """
 
 
@@ -205,7 +207,7 @@ def _by_report(node: NodeView | None) -> float | None:
 
 
 def _latest(health: HealthView | None) -> float:
-    """The latest time in the verdict; 0.0 without any."""
+    """The latest time in the assessment; 0.0 without any."""
     if health is None:
         return 0.0
     status = health.status

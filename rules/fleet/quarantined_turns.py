@@ -85,7 +85,7 @@ def drain_turn(
     restarting = {gang.key for gang in own if not gang.topology_aware}
     if not restarting or any(restarting & keys for keys in moving.values()):
         return None
-    # Mates that failed while nobody of ours looked are collected as well.
+    # Mates that failed while nobody of gpuward looked are collected as well.
     collecting_since = max(tainted_at, snapshot.observing_since)
     until = collecting_since + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
@@ -115,11 +115,12 @@ _NOT_ASKED = Permit(start=True, unjudged=Unjudged.FLEET)
 def drain_permits(
     opened: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, Permit]:
-    """Turns to drain for sessions whose mark is on, by session name, the longest marked first.
+    """Turns to drain for sessions whose quarantine is on, by session name, the longest quarantined
+    first.
 
-    One rule for all: who waits with its mark on, whose cause came back, and who was held up while
-    it drained. A session that drains goes on. One that waits for a person gives up its place, and
-    one that cannot drain now takes none: a blocked node blocks no other.
+    One rule for all: who waits with its taint and cordon on, whose cause came back, and who was
+    held up while it drained. A session that drains goes on. One that waits for an operator gives
+    up its place, and one that cannot drain now takes none: a blocked node blocks no other.
     """
     sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
@@ -158,7 +159,7 @@ def drain_permits(
 
 
 def _order(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[bool, bool, str, str]:
-    """Our own node last, who drained already first, then the longest marked."""
+    """Our own node last, who drained already first, then the longest quarantined."""
     status = session.status
     own = session.spec.node_name == snapshot.own_node
     return own, status.phase != Phase.DRAINING, status.phase_since, session.name
@@ -255,7 +256,7 @@ def repair_permits(
     opened: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, Permit]:
     """Turns to be repaired for drained sessions, by name: who is repaired already first, in the
-    order in which they began, then the gravest, then who is drained for longest.
+    order in which they began, then the most severe, then who is drained for longest.
 
     A budget of its own: a node that is repaired is out of service already.
     """
@@ -311,7 +312,7 @@ def _repair_refused(
     if node is None:
         return _no_repair(WhyNot.NODE_GONE, "there is no node")
     if budget.control_plane(node):
-        why = "it is a control-plane node, which a person repairs"
+        why = "it is a control-plane node, which an operator repairs"
         return _no_repair(WhyNot.CONTROL_PLANE, why)
     if len(under_repair) >= repair.concurrent:
         why = (

@@ -1,7 +1,7 @@
-"""What a node's verdict and sessions say of its GPUs and of itself, for their records.
+"""What a node's assessment and sessions say of its GPUs and of itself, for their records.
 
 Reads objects and decides nothing; `rules.fleet.record_update` makes a record of it. Called by the
-leader's record keeping whenever a session or a verdict of the node changed. Records are written
+leader's record keeping whenever a session or a assessment of the node changed. Records are written
 up to a minute later.
 """
 
@@ -23,10 +23,10 @@ from rules.fleet.record_update import RecordIdentity
 from rules.session import causes, history
 
 MOST_GPUS: Final = 64
-"""Records that one node's verdict may open: as many GPUs as it may list."""
+"""Records that one node's assessment may open: as many GPUs as it may list."""
 MOST_RECORDS_OF_NODE: Final = 64
 """Records of GPUs that one node may have on the ledger: no node holds near as many in 90 days, and
-a hostile verdict could name new ones at every look."""
+a hostile assessment could name new ones at every check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +152,13 @@ def _found(
 
 
 def _may_report(name: str, uuid: str, records: Mapping[str, RecordView], *, whole: bool) -> bool:
-    """Whether a node may speak of a GPU that its verdict does not list.
+    """Whether a node may speak of a GPU that its assessment does not list.
 
     Any UUID may stand in an incident. An agent lists a GPU that it lost, until the node boots: so
-    what a verdict names that lists as many GPUs as the node should have, and listed no other when
-    a session opened (`whole`), may be another node's, and opens no record. One that is known to be
-    elsewhere is not this node's to accuse; but what became of a fault that was recorded here is
-    told to its end, wherever the GPU is by then.
+    what a assessment names that lists as many GPUs as the node should have, and listed no other
+    when a session opened (`whole`), may be another node's, and opens no record. One that is known
+    to be elsewhere is not this node's to accuse; but what became of a fault that was recorded here
+    is told to its end, wherever the GPU is by then.
     """
     known = records.get(gpu_record.gpu_record_name(uuid))
     if known is None:
@@ -185,7 +185,7 @@ def _identity(
         uuid=uuid[:96],
         serial=gpu.serial if gpu is not None else "",
         product=gpu.product if gpu is not None else "",
-        # A verdict that does not list the GPU says nothing of where it is now.
+        # A assessment that does not list the GPU says nothing of where it is now.
         node=name if gpu is not None else "",
         slot=gpu.pci if gpu is not None else "",
         driver=status.driver_version[:64],
@@ -223,7 +223,7 @@ def _kept_by(
     by_incident: Mapping[str, QuarantineView],
     seen: set[str],
 ) -> list[tuple[str, RecordEvent]]:
-    """Faults that only the session still knows: its verdict is gone or has forgotten them."""
+    """Faults that only the session still knows: its assessment is gone or has forgotten them."""
     evidence = session.status.evidence
     kept: Any = evidence.get("incidents")
     uuids: Any = evidence.get("gpus")
@@ -244,7 +244,7 @@ def _kept_by(
             ended_at=ended,
             outcome=outcome,
         )
-        # Which of several GPUs an incident was about is known only where it says so.
+        # Which of several GPUs an incident was about is known only where it reports it.
         its = one.get("gpus")
         about = [u for u in its if isinstance(u, str)] if isinstance(its, list) else gpus
         found += [(uuid, fault) for uuid in about[:MOST_GPUS] or [""]]

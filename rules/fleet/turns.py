@@ -1,6 +1,6 @@
 """Who may start now, and why the others wait: the rules that protect the fleet from us.
 
-`judge_fleet` is called by the remediator once per cycle on the whole snapshot; every session gets
+`judge_fleet` is called by the remediator once per cycle on the entire snapshot; every session gets
 a `Permit`. All of it is derived from API objects, so a restart, a second replica and a replay
 come to the same answer. Nothing here blocks a release.
 """
@@ -93,7 +93,8 @@ def budget_book(
     taken = snapshot.reserved | {
         s.spec.node_name
         for s in snapshot.counted.values()
-        # Virtual marks count in a Shadow budget only; real ones are on the nodes anyway.
+        # Virtual taints and cordons count in a Shadow budget only; real ones are on the nodes
+        # anyway.
         if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == policy.mode
     }
     return census.selected, census.book(taken, policy, snapshot.now)
@@ -102,7 +103,7 @@ def budget_book(
 def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -> str:
     """Which budgets one more unavailable node exceeds, in a clause; "" where it exceeds none.
 
-    A person's request waits for no budget, so whoever asks has to know.
+    An operator's request waits for no budget, so whoever asks has to know.
     """
     if node not in selected:
         return ""
@@ -112,10 +113,10 @@ def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -
 def _in_order(
     opened: list[QuarantineView], snapshot: FleetSnapshot, memory: FleetMemory
 ) -> list[QuarantineView]:
-    """Pending sessions: whose mark is on or on its way, then Fatal before Degraded, gang mates
-    together, then oldest.
+    """Pending sessions: whose quarantine is on or on its way, then Fatal before Degraded, gang
+    mates together, then oldest.
 
-    A mark may be there before its record is: its place in every limit is taken.
+    A taint and cordon may be there before its record is: its place in every limit is taken.
     """
     pending = [s for s in opened if s.status.phase in {"", "Pending"}]
     first: dict[str, float] = {}
@@ -136,7 +137,7 @@ def _in_order(
 
 
 def _takes(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
-    """Whether the session's mark is on its node, or on its way there."""
+    """Whether the session's quarantine is on its node, or on its way there."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.name in snapshot.reserved:
         return node is not None
@@ -164,7 +165,7 @@ class _Turns:
         self._used = used_reasons(snapshot, sessions, memory)
         window_s = snapshot.policy.budget.max_new.window_s
         self._new: dict[str, list[float]] = {}
-        """When each node was marked within `maxNew.window`, oldest first."""
+        """When each node was quarantined within `maxNew.window`, oldest first."""
         for facts in sessions:
             at = facts.tainted_at
             if at is not None and snapshot.now - at < window_s:
@@ -180,14 +181,14 @@ class _Turns:
         }
 
     def judge(self, session: QuarantineView) -> Permit:
-        """One session's turn to be marked."""
+        """One session's turn to be quarantined."""
         node = self._snapshot.nodes.get(session.spec.node_name)
         if node is None:
             return _no(WhyNot.NODE_GONE, "there is no such node")
         if not self._may_act(session, node):
-            return _no(WhyNot.WAITING, "a pause, another owner or its verdict holds it up")
+            return _no(WhyNot.WAITING, "a pause, another owner or its assessment holds it up")
         if node.name in self._snapshot.taint_refused and self._snapshot.policy.mode != Mode.SHADOW:
-            # A place booked for a mark that cannot land is a place nobody gets.
+            # A place booked for a taint and cordon that cannot land is a place nobody gets.
             return Permit(unjudged=Unjudged.MARK_REFUSED)
         if has_human(session):
             self._book.take(node)
@@ -214,7 +215,7 @@ class _Turns:
     def _refused(self, node: NodeView) -> Permit | None:
         if node.name not in self._selected:
             return _no(WhyNot.NOT_SELECTED, "the policy does not select the node")
-        decides = f'a person decides with kubectl gpuward quarantine {node.name} --reason "..."'
+        decides = f'an operator decides with kubectl gpuward quarantine {node.name} --reason "..."'
         if control_plane(node):
             return _no(WhyNot.CONTROL_PLANE, f"it is a control-plane node, {decides}")
         if alone := self._memory.census.alone(node):
@@ -228,7 +229,7 @@ class _Turns:
                 return _no(
                     WhyNot.PER_REASON,
                     f"{key[0]} took {printable.count(budget.per_reason.count, 'node')} within "
-                    f"{budget.per_reason.window_s}, a person confirms with kubectl gpuward "
+                    f"{budget.per_reason.window_s}, an operator confirms with kubectl gpuward "
                     f'quarantine {node.name} --reason "..."',
                 )
         new = self._new_at(node.name)
@@ -248,14 +249,16 @@ class _Turns:
         return self._gang_fits(session, node, line)
 
     def _new_at(self, name: str) -> list[float]:
-        """When the marks were that count for this node: each of its own, and the last of every
-        other node, which cannot take more than one place.
+        """When the taints and cordons were that count for this node: each of its own, and the last
+        of every other node, which cannot take more than one place.
         """
         others = (times[-1] for node, times in self._new.items() if node != name)
         return sorted([*others, *self._new.get(name, ())])
 
     def _overtaken(self, node: NodeView) -> Permit | None:
-        """A place held for a mark on its way is lost when others became unavailable meanwhile."""
+        """A place held for a taint and cordon on its way is lost when others became unavailable
+        meanwhile.
+        """
         if node.name not in self._snapshot.reserved or node_room.is_unavailable(node):
             return None
         for line in map(self._book.line, self._book.keys_of(node)):

@@ -130,7 +130,9 @@ def settled(
 def _in_phase(
     incident: Incident, phase: IncidentPhase, row: Reason, due_at: float | None = None
 ) -> Incident:
-    """The incident itself where it is so already: what is the same object needs no second look."""
+    """The incident itself where it is so already: what is the same object needs no second
+    check.
+    """
     if (incident.phase, incident.due_at, incident.row) == (phase, due_at, row):
         return incident
     cut = incident.cut and phase is not IncidentPhase.SETTLED
@@ -143,7 +145,7 @@ def no_need(row: Reason) -> Reason:
 
 
 def asks_driver(incident: Incident, around: Surroundings) -> bool:
-    """Whether nothing but the driver's answer can say how grave this is."""
+    """Whether nothing but the driver's answer can say how severe this is."""
     severe = [member for member in incident.members if member.row.severity is not Severity.INFO]
     return bool(severe) and all(_is_answered(member, around) for member in severe)
 

@@ -1,4 +1,4 @@
-"""What ends an incident: silence, a reset, a reboot, a state, a person, the past being past, or
+"""What ends an incident: silence, a reset, a reboot, a state, an operator, the past being past, or
 a GPU that has left the node for good.
 
 `judge` calls `close_what_ended` after every observation; the judges note evidence with
@@ -82,7 +82,7 @@ def mark_reset(
 
 
 def without_looks(view: GpuView) -> Checks:
-    """Links that train anew were not down: looks at them from before a reset do not count."""
+    """Links that train again were not down: looks at them from before a reset do not count."""
     return {
         key: memory for key, memory in view.checks.items() if memory.raised or key != LINKS_DOWN
     }
@@ -150,7 +150,7 @@ def _aged(on: Judging, incident: Incident) -> Incident:
 
 
 def _has_left(on: Judging, incident: Incident) -> bool:
-    """Whether its GPU is not here any more, after a reboot or by a person's word, and none is
+    """Whether its GPU is not here any more, after a reboot or by an operator's word, and none is
     missing: what waits for that GPU to look sound would wait for ever.
 
     Within the boot of the fault its line proves that the GPU was here, whatever the count says.
@@ -163,7 +163,7 @@ def _has_left(on: Judging, incident: Incident) -> bool:
 
 
 def _confronted(on: Judging, incident: Incident) -> Incident:
-    """What proves nothing alone: the present accuses, acquits or is not seen yet.
+    """What proves nothing alone: the present accuses, acquits or is not observed yet.
 
     It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
     """
@@ -174,7 +174,7 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     since = max(incident.present_since, rested_until)
     present = present_of(on.state, incident, since=since)
     if present is Present.GOOD and not incident.cut and since < incident.last_seen <= on.now:
-        # A look from before a fault cannot acquit of it: the line may be of the last seconds.
+        # A check from before a fault cannot acquit of it: the line may be of the last seconds.
         present = present_of(on.state, incident, since=incident.last_seen)
     if incident.cut and SourceName.KERNEL_LOG in on.state.restored_sources:
         present = Present.UNSEEN  # the rest of it stands in a log that is still to be read
@@ -216,7 +216,7 @@ def _only_on_the_bus(state: NodeState, incident: Incident) -> bool:
 
 
 def _no_data(on: Judging, incident: Incident) -> bool:
-    """Whether waiting longer for the sense that sees the GPUs makes no sense."""
+    """Whether waiting longer for the collector that sees the GPUs makes no sense."""
     source = on.state.view_source
     spoken = on.state.source(source) if source else SourceState.ABSENT
     grace_over = on.now >= grace_end(on.state, incident)
@@ -250,7 +250,7 @@ def _reset_or_rebooted(on: Judging, incident: Incident) -> Incident:
 
 
 def _repaired(on: Judging, incident: Incident) -> Incident:
-    """A person says it is repaired: believed unless the present contradicts."""
+    """An operator says it is repaired: believed unless the present contradicts."""
     if incident.first_seen >= on.state.node.repaired_at:
         return incident
     present = present_of(on.state, incident, since=0.0)

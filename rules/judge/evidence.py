@@ -1,8 +1,8 @@
 """From what the agent knows to one bounded GPUEvidence.
 
-Called once per session, when its mark appears on the node. Nothing is interpreted: lines are
-escaped and cut, readings are spelled as text. Where not all fits, the least telling goes first and
-`missing` says so.
+Called once per session, when its taint and cordon appears on the node. Nothing is interpreted:
+lines are escaped and cut, readings are spelled as text. Where not all fits, the least telling goes
+first and `missing` reports it.
 """
 
 import re

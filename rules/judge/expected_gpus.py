@@ -1,8 +1,8 @@
-"""How many GPUs a node should have, and who says so.
+"""How many GPUs a node should have, and who reports it.
 
 Called by `judge` whenever configuration, the Node or the PCI bus is seen. Never uses
 allocatable or `nvidia.com/gpu.count`: MIG and time-slicing multiply them, and the device
-plugin lowers them for an Xid that harms nobody.
+plugin lowers them for an Xid that disrupts nobody.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
     """The highest count ever seen on this hardware.
 
     `key` identifies the hardware (a digest of DMI product UUID and instance type), empty until
-    both were read: a node of another shape under the same name starts to learn afresh.
+    both were read: a node of another shape under the same name starts to learn again.
     """
 
     count: int = 0
@@ -91,7 +91,7 @@ def expected_gpus(configured: int | None, annotation: str, learned: Learned) -> 
 
 
 def learned_from(published: ExpectedGpus) -> Learned:
-    """What an earlier agent on this node had learned; nothing when a person had said it."""
+    """What an earlier agent on this node had learned; nothing when an operator had said it."""
     source, _, key = published.source.partition(":")
     if source != LEARNED:
         return Learned()

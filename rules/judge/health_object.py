@@ -37,7 +37,7 @@ MIXED = "mixed"
 def labels(
     state: NodeState, judged: Assessment, topology: Topology
 ) -> tuple[dict[str, str | None], tuple[RefusedLabel, ...]]:
-    """Every label of ours with its value, None to remove it; and what was refused."""
+    """Every label of gpuward with its value, None to remove it; and what was refused."""
     wanted = {names.LABEL_HEALTH: judged.health.value.lower()}
     if judged.gpus_expected:
         wanted[names.LABEL_GPUS] = str(judged.gpus_expected)
@@ -144,7 +144,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """A node condition of ours; the edge keeps the transition times."""
+    """A node condition of gpuward; the edge keeps the transition times."""
 
     type: str
     status: str
@@ -235,7 +235,7 @@ def _lasting(status: HealthStatus) -> HealthStatus:
 
 
 def _noted(status: HealthStatus) -> tuple[object, ...]:
-    """What a person reads as the reason of the status; each part of an incident is bounded."""
+    """What an operator reads as the reason of the status; each part of an incident is bounded."""
     return (
         status.message,
         tuple(

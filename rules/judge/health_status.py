@@ -232,7 +232,7 @@ def _reported_by_log(no_data: str, degraded: Incident) -> bool:
 
 
 def not_looked_yet(state: NodeState, now: float) -> bool:
-    """Whether a new boot's GPUs were not seen yet while faults of an earlier boot stand.
+    """Whether a new boot's GPUs were not observed yet while faults of an earlier boot stand.
 
     Such a status repeats the past, so the GPU view counts as starting, for a grace, and nothing
     acts on it.
@@ -293,7 +293,7 @@ def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> s
     if state.standing_down and state.stand_down is not None:
         return (
             f"The GPUs are let go on request ({state.stand_down.reason}); "
-            "the last verdict stands until they are back."
+            "the last health status stands until they are back."
         )
     if state.view_source in state.restored_sources:
         gpus = printable.count(expected, "GPU")

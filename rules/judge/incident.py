@@ -119,14 +119,14 @@ class Member(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one incident.
 
-    `row` is what is published. `cut` marks a burst that an earlier run of the agent saw live
-    and did not live to judge, until this one has judged it. `opened_at`, `touched_at` and `due_at`
-    are judgement's own time, the other times those of the facts. `reset_at` (of all its GPUs;
-    `resets` names single ones of several) and `rebooted` remember evidence that the present did
-    not confirm yet; `present_since` is the time since which the present counts; `answer` is the
-    recovery action that the driver gave to it, `unasked` how many polls after it found that the
-    driver asks for nothing. `held_at` is since when its state is good again, where it ended too
-    often to be closed for that; `floor` is the lightest repair still worth trying.
+    `row` is what is published. `cut` flags a burst that an earlier run of the agent
+    saw live and did not live to judge, until this one has judged it. `opened_at`, `touched_at` and
+    `due_at` are judgement's own time, the other times those of the facts. `reset_at` (of all its
+    GPUs; `resets` names single ones of several) and `rebooted` remember evidence that the present
+    did not confirm yet; `present_since` is the time since which the present counts; `answer` is
+    the recovery action that the driver gave to it, `unasked` how many polls after it found that
+    the driver asks for nothing. `held_at` is since when its state is good again, where it ended
+    too often to be closed for that; `floor` is the lightest repair still worth trying.
     """
 
     id: str
@@ -357,7 +357,7 @@ def find_home(
 
 def _is_read_with(incident: Incident, finding: Finding) -> bool:
     """Whether both are of the past or of this life; the rest of a burst that a restart cut is
-    read from the past, and may be read after the GPU was looked at.
+    read from the past, and may be read after the GPU was checked.
     """
     of_the_past = incident.phase is IncidentPhase.PRESENT
     return of_the_past == finding.lookback or (incident.cut and finding.lookback)
@@ -372,7 +372,7 @@ def _slack(incident: Incident, finding: Finding) -> float:
 
 
 def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
-    """Active first, the gravest and oldest of them leading; then the newest closed ones."""
+    """Active first, the most severe and oldest of them leading; then the newest closed ones."""
     return tuple(
         sorted(
             incidents,

@@ -53,7 +53,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes_between(old: NodeState, new: NodeState) -> tuple[Change, ...]:
-    """Everything a person may want to hear about."""
+    """Everything an operator may want to hear about."""
     if old is new:
         return ()
     found: list[Change] = []
@@ -221,7 +221,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
 
 def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
     """Whether what the known topology has more than this is gone on purpose: GPUs that nobody
-    misses, or links of which a person says that the repair is done.
+    misses, or links of which an operator says that the repair is done.
     """
     if state.topology is None:
         return False
@@ -241,7 +241,7 @@ def _let_time_pass(on: Judging) -> Judging:
 
 
 def _readings(on: Judging, seen: facts.Readings) -> Judging:
-    """A poll with the presence it found: lost and reset required are states of the whole GPU.
+    """A poll with the presence it found: lost and reset required are states of the entire GPU.
 
     Only some polls look for it; the others say nothing about presence.
     """

@@ -5,8 +5,8 @@ It must never be fed with a value that was not measured: an absent reading is ne
 
 The ledger says what happened to a GPU, and how often lately. It is published with GPUNodeHealth
 and read back, so that neither the agent's restart nor a reboot forgets it. Every rule that counts
-over an hour, a day or a week reads it. It is bounded: a count is a few marks, each of which stands
-for a share of the window.
+over an hour, a day or a week reads it. It is bounded: a count is a few taints and cordons, each of
+which stands for a share of the window.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class Latch(msgspec.Struct, frozen=True):
         return self if (raised, bad) == (self.raised, self.seen) else Latch(raised, bad)
 
     def over(self, threshold: Threshold) -> bool:  # noqa: ARG002
-        """Never: what it raised ends by a reset, a reboot or a person."""
+        """Never: what it raised ends by a reset, a reboot or an operator."""
         return False
 
 
 Memory: TypeAlias = Gauge | Latch
-"""What a standing check remembers between two looks."""
+"""What a standing check remembers between two checks."""
 
 
 def unconfirmed(memory: Memory) -> bool:
-    """Whether the last reading was bad and did not raise it: another look may."""
+    """Whether the last reading was bad and did not raise it: another check may."""
     return memory.seen and not memory.raised
 
 
@@ -103,14 +103,16 @@ NAME_CHARS: Final = 96
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """So many sightings from `at` on, until the next mark."""
+    """So many sightings from `at` on, until the next quarantine."""
 
     at: float
     count: int
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing that happens to one GPU: its marks, oldest first, and when it was last seen."""
+    """One thing that happens to one GPU: its taints and cordons, oldest first, and when it was
+    last seen.
+    """
 
     marks: tuple[Mark, ...]
     last_at: float
@@ -169,7 +171,7 @@ def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: f
 
 
 def _bounded(ledger: dict[tuple[str, str], Entry], owner: str, family: str) -> Ledger:
-    """The longest unseen go first: of this family, of this GPU, then of all."""
+    """The longest unobserved go first: of this family, of this GPU, then of all."""
     mine = [key for key in ledger if key[0] == owner]
     alike = [key for key in mine if family and key[1].startswith(family)]
     for keys, most in ((alike, MAX_ALIKE), (mine, MAX_PER_GPU), (list(ledger), MAX_ENTRIES)):

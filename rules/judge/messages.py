@@ -48,13 +48,13 @@ _TO_DO: Final = {
 _RESET_ALL: Final = "reset all GPUs of the node together"
 
 _UNKNOWN: Final = {
-    "Starting": "The agent has just started and has not seen the GPUs yet; wait for "
+    "Starting": "The agent has just started and has not observed the GPUs yet; wait for "
                 "its first poll.",
     "OnlyKernelLog": "The kernel log reports no fault and is all that is seen here: whether the "
                      "GPUs are well cannot be known; give the agent NVML or dcgm-exporter to "
                      "know.",
     "NoGPU": "No GPU is on this node's PCI bus and none is expected, so there is no health to "
-             "report; if there should be one, say so with the annotation "
+             "report; if there should be one, report it with the annotation "
              "gpuward.io/expected-gpus.",
     "TooLittleSeen": "The dcgm-exporter page has no series that would show a failing GPU; let it "
                      "export row remaps, ECC errors or the recovery action, or give the agent "
@@ -194,7 +194,7 @@ def _event(state: NodeState, change: Change) -> NodeEvent | None:
             about = subject(state, incident)
             sentence = f"{about}: {change.reason} is over ({incident.closed_by})."
             if incident.closed_by == patterns.COMMON:
-                sentence = f"{about}: {change.reason} goes on as one fault of the whole node."
+                sentence = f"{about}: {change.reason} goes on as one fault of the entire node."
             return NodeEvent(NORMAL, change.reason, sentence)
         if not incident.active:
             return None

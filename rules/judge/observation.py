@@ -57,8 +57,8 @@ class Service(StrEnum):
 class KernelLineSeen(msgspec.Struct, frozen=True, kw_only=True):
     """One recognised record of the kernel log, from the kernel facility.
 
-    `sequence` counts within `boot_id`; `lookback` marks a record written before the agent
-    started reading.
+    `sequence` counts within `boot_id`; `lookback` flags a record written before the
+    agent started reading.
     """
 
     at: float

@@ -3,8 +3,8 @@ not last, contained errors every day.
 
 `judge` calls `merge_common` whenever incidents changed, and `add_up` after every observation, with
 the state before it. A tray without power, a fabric that restarts or a switch that fails is one
-fault of the node with one repair, not eight of its GPUs. Counts lie in the ledger; what a person
-repaired is counted anew.
+fault of the node with one repair, not eight of its GPUs. Counts lie in the ledger; what an
+operator repaired is counted again.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def merge_common(on: Judging) -> Judging:
 def _may_be_common(state: NodeState, incident: Incident) -> bool:
     """Judged, and about known GPUs.
 
-    A missing count and a program's repeats have rules of their own; what concerns a whole NVLink
+    A missing count and a program's repeats have rules of their own; what concerns an entire NVLink
     domain is one finding already.
     """
     judged = incident.phase is IncidentPhase.SETTLED and incident.held_at is None

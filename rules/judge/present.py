@@ -1,8 +1,8 @@
-"""Does the present agree: is the GPU of an incident sound right now, sick, or not seen.
+"""Does the present agree: is the GPU of an incident sound right now, sick, or not observed.
 
 Called by `judge.closing` for evidence of repair and for faults read from the past. It looks
 only at what was read since a given time; what nothing has read since then is not sound, it is
-not seen.
+not observed.
 """
 
 from collections.abc import Mapping
@@ -210,7 +210,7 @@ def _given_away(state: NodeState, address: str, since: float) -> bool:
 
 
 def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
-    """Whether a look at the bus after `since` missed what it once showed, or read all ones."""
+    """Whether a check at the bus after `since` missed what it once showed, or read all ones."""
     if not address or state.pci_at <= since:
         return False
     here = functions_at(state, address)

@@ -168,8 +168,8 @@ def record(on: Judging, finding: Finding) -> Judging:
 
 
 def _not_repaired(state: NodeState, finding: Finding) -> Iterable[Incident]:
-    """Without those that a person said are repaired, where this is an Xid from after that: it must
-    not end with them.
+    """Without those that an operator said are repaired, where this is an Xid from after that: it
+    must not end with them.
     """
     repaired_at = state.node.repaired_at
     live = finding.xid is not None and not finding.lookback and not finding.needs_present
@@ -204,7 +204,7 @@ def take_answer(
 ) -> Judging:
     """Apply the driver's recovery action `value`; the latest value wins.
 
-    It answers the newest incident of that GPU that an Xid opened, if that is recent or grave;
+    It answers the newest incident of that GPU that an Xid opened, if that is recent or severe;
     where there is none, the action is an incident of its own, as `finding` says it.
     """
     who = identify(on.state, *who)

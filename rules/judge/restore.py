@@ -227,7 +227,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 
 
 def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
-    """Who was where; indices are the driver's, and it counts anew at each boot."""
+    """Who was where; indices are the driver's, and it counts again at each boot."""
     return {
         pci_address.plain_address(gpu.pci): replace(_seen(gpu), index=-1)
         for gpu in status.gpus[:MAX_GPUS]
@@ -236,7 +236,7 @@ def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
 
 
 def _shown(status: HealthStatus) -> dict[str, tuple[str, ...]]:
-    """Where the bus showed GPUs, if it shows any; the first look at it tells."""
+    """Where the bus showed GPUs, if it shows any; the first check at it tells."""
     return {pci_address.plain_address(gpu.pci): () for gpu in status.gpus[:MAX_GPUS] if gpu.pci}
 
 

@@ -1,7 +1,7 @@
 """Everything judgement remembers about a node: one frozen value, bounded in size.
 
 Made by `initial` or `judge.restore.restore`, changed only by `judge.judge`, which hands a
-`Judging` (state, time, thresholds) from judge to judge. The published object plus a fresh look at
+`Judging` (state, time, thresholds) from judge to judge. The published object plus a fresh check at
 the node rebuild it, so nothing of it is kept on the host.
 """
 
@@ -146,7 +146,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def repaired_at(self) -> float:
-        """When a person said that it is repaired; 0 where nobody did."""
+        """When an operator said that it is repaired; 0 where nobody did."""
         return timestamps.parse_time(self.repaired.partition(" ")[0]) or 0.0
 
 
@@ -352,7 +352,7 @@ class Judging(msgspec.Struct, frozen=True):
     def times(self, names: tuple[str, ...], what: str, window: str) -> int:
         """How often the ledger has it within `window`, under any of the names of one GPU.
 
-        What a person repaired is counted anew.
+        What an operator repaired is counted again.
         """
         since = max(self.now - self.thresholds[window].value, self.state.node.repaired_at)
         return total(self.state.ledger, names or (NODE,), what, since, self.now)

@@ -78,7 +78,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
 
 
 def from_wire(status: IncidentStatus, now: float) -> Incident:
-    """The incident that an earlier agent published; its times of judgement start anew."""
+    """The incident that an earlier agent published; its times of judgement start again."""
     row = Reason(
         reason=status.reason if reason.is_reason_code(status.reason) else _UNREADABLE,
         klass=_word(ReasonClass, status.klass, ReasonClass.RECORD),

@@ -1,6 +1,6 @@
 """From one line of a kernel log, in any transport, to a frozen record of what it says.
 
-The agent's kernel log sense and `gpuward-agent decode` call `parse`; whole files go through
+The agent's kernel log collector and `gpuward-agent decode` call `parse`; whole files go through
 `rules.kernel_log.scan`, which gives the same answers faster. Every line is judged by itself, so
 a log fed line by line and as one file comes out the same. Any bytes are survived; nothing here
 does I/O, keeps state or decides what a line means.

@@ -4,7 +4,8 @@
 `worth_parsing` for each record. Both only leave out lines that `rules.kernel_log.parse.parse`
 would answer with None, so the result is the same as parsing every line. Journal JSON and container
 logs are unwrapped to such lines, with their time in front where the container tells it. Any bytes
-are survived; what does not look like the container is given back as it is. No I/O, no clock.
+are survived; what does not look like the container is returned to service as it is. No I/O, no
+clock.
 """
 
 import re
@@ -42,7 +43,7 @@ class LineScanner(Generic[T]):
     """Numbers the lines of a stream and reads those that matter with `read`.
 
     Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
-    `longest` bytes, so memory stays bounded whatever comes. `worth` is the cheap first look.
+    `longest` bytes, so memory stays bounded whatever comes. `worth` is the cheap first check.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class LogContainer(StrEnum):
 
 
 LONGEST_ENTRY: Final = 64 * 1024
-"""Bytes of one wrapped line that are looked at: a kernel line with the journal's fields is 2 KiB.
+"""Bytes of one wrapped line that are checked: a kernel line with the journal's fields is 2 KiB.
 """
 
 _CRI: Final = re.compile(
@@ -173,7 +174,7 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def _line(message: bytes, microseconds: str, *, kernel: bool) -> bytes:
-    """One line as syslog has it; who wrote it is told by the priority."""
+    """One line as syslog has it; who wrote it is reported by the priority."""
     message = message.partition(b"\n")[0]
     priority = b"<6>" if kernel else b"<14>"
     if not (microseconds.isascii() and microseconds.isdecimal()) or len(microseconds) > 17:

@@ -297,7 +297,7 @@ OTHER: Final = ShapeTable(_OTHER_SHAPES)
 
 def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> KernelLine:
     groups = shape.groups
-    # Group 0 is the whole match: a shape without a group of that name has the index 0.
+    # Group 0 is the entire match: a shape without a group of that name has the index 0.
     pci = found[groups.pci] if groups.pci else None
     if pci and pci.count(b":") == 1:
         pci = b"0000:" + pci

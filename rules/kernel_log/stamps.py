@@ -1,7 +1,7 @@
 """When a line was written, by the stamp in front of it.
 
-Called by `gpuward-agent decode` for recognised lines and by `check` for a whole log. A stamp that
-counts from the boot is no wall time; one without a year is taken for the last such day before
+Called by `gpuward-agent decode` for recognised lines and by `check` for an entire log. A stamp
+that counts from the boot is no wall time; one without a year is taken for the last such day before
 `now`. Fractions of a second are left out. Busy logs repeat their minutes, so those are remembered.
 """
 

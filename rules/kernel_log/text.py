@@ -11,7 +11,7 @@ from typing import Final
 from rules.text.printable import printable as printable_text
 
 MAX_LINE: Final = 4096
-"""Bytes of a line that are looked at; the kernel's own records end at about 1,000."""
+"""Bytes of a line that are checked; the kernel's own records end at about 1,000."""
 
 BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
 """How the most frequent messages begin."""

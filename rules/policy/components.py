@@ -32,7 +32,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A component that a policy needs, and where it says so."""
+    """A component that a policy needs, and where it reports it."""
 
     path: str
     value: str
@@ -70,7 +70,7 @@ NEEDS: Final = (
 
 
 def asked_components(policy: Policy) -> tuple[Asked, ...]:
-    """Every component that this policy needs, by the places that say so."""
+    """Every component that this policy needs, by the places that report it."""
     view = effective_view(policy)
     return tuple(
         Asked(path=".".join(place), value=value, component=component)

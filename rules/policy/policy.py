@@ -91,7 +91,7 @@ class Release(Section, frozen=True, kw_only=True):
     healthy_for_s: Seconds = msgspec.field(name="healthyFor", default=Seconds(10 * MINUTE))
     cancel_expiry_s: Seconds = msgspec.field(name="cancelExpiry", default=Seconds(DAY))
     replace_after: Annotated[int, Meta(ge=2)] = 3
-    """From this session of a node within a week on, a person is asked to replace it; with 1 no
+    """From this session of a node within a week on, an operator is asked to replace it; with 1 no
     node would be released by itself."""
 
 
@@ -156,7 +156,7 @@ class Limits(Section, frozen=True, kw_only=True):
 
 
 class Policy(Section, frozen=True, kw_only=True):
-    """The whole policy; `Policy()` is the default: watch, say, touch nothing."""
+    """The entire policy; `Policy()` is the default: watch, say, touch nothing."""
 
     api_version: Literal["gpuward.io/v1alpha1"] = "gpuward.io/v1alpha1"
     kind: Literal["QuarantinePolicy"] = "QuarantinePolicy"
@@ -216,13 +216,13 @@ class ShadowWords:
 
     reason: WhyNot
     said: str
-    """What is so, of the whole fleet."""
+    """What is so, of the entire fleet."""
     halts: str
     """Why a session that has begun stands still."""
     nobody: str
     """Beside the word Shadow: that nobody chose it; "" where somebody did."""
     enforced: str
-    """What ends it and has nodes judged afresh, a noun."""
+    """What ends it and has nodes judged again, a noun."""
 
 
 _CHOSEN: Final = ShadowWords(
@@ -251,7 +251,7 @@ def shadow_of(policy: Policy | None) -> ShadowWords | None:
 
 
 def session_mode(policy: Policy) -> Mode:
-    """What a session that begins now is: for want of a policy it waits, and is not played by
+    """What a session that begins now is: for lack of a policy it waits, and is not played by
     limits that nobody set.
     """
     return Mode.ENFORCE if by_accident(policy) else policy.mode

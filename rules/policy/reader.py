@@ -2,7 +2,7 @@
 
 Called by the remediator at start and reload and by `policy check`. Takes the decoded YAML value,
 not a file: reading files is the edge's work. Types are msgspec's business, one problem at a time;
-what has the right type and makes no sense is listed as a whole. The JSON Schema, for editors and
+what has the right type and makes no sense is listed as a unit. The JSON Schema, for editors and
 pipelines that check `policy.yaml` before it is applied, is made from the same types.
 """
 
@@ -46,7 +46,7 @@ class PolicyProblem:
     """One thing wrong with a policy."""
 
     path: str
-    """`drain.fatalTimout`; "" for the file as a whole."""
+    """`drain.fatalTimout`; "" for the file as a unit."""
     message: str
 
     def sentence(self, source: str) -> str:
@@ -93,7 +93,7 @@ def _decode(kind: type, value: object) -> object:
 
 
 def _mistyped(error: str) -> PolicyProblem:
-    """msgspec's error with the whole path and one suggestion."""
+    """msgspec's error with the entire path and one suggestion."""
     what, _, place = error.partition(" - at `")
     path = place.removeprefix("key` in `").rstrip("`").removeprefix("$").removeprefix(".")
     known = words_at(policy_schema(), path)
@@ -284,7 +284,7 @@ Schema = dict[str, Any]
 
 
 def policy_schema() -> Schema:
-    """A fresh schema of the whole policy, every default stated where it stands."""
+    """A fresh schema of the entire policy, every default stated where it stands."""
     title = "gpuward QuarantinePolicy"
     defaults = msgspec.json.decode(msgspec.json.encode(effective_view(Policy())))
     return {"$schema": DIALECT, "title": title, **_section(Policy, defaults)}

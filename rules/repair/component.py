@@ -63,7 +63,9 @@ def component_key(name: str) -> str:
 
 
 def slots() -> tuple[str, ...]:
-    """Names of the variables of the mark's admission policy, in their order from the first on."""
+    """Names of the variables of the taint and cordon's admission policy, in their order from the
+    first on.
+    """
     named = [name for name, adapter in ADAPTERS.items() if node_keys(actions_of(adapter))]
     return tuple(f"repair{name}" for name in (*named, OWN))
 

@@ -41,7 +41,7 @@ BEGINS: Final[Mapping[Action, Step | None]] = {
     Action.RESTART_NODE: Step.RESTART_NODE,
     Action.POWER_CYCLE: Step.POWER_CYCLE,
     Action.REPLACE_NODE: Step.REPLACE_NODE,
-    # These name no repair of one node that a machine could do: a person decides.
+    # These name no repair of one node that a machine could do: an operator decides.
     Action.INVESTIGATE: None,
     Action.RECOVER_IMEX_DOMAIN: None,
     Action.RUN_DIAGNOSTICS: None,
@@ -84,7 +84,7 @@ class Climb:
 
 
 def begins_at(actions: Iterable[str]) -> Step | None:
-    """The step that the gravest of the recommended actions asks for; unknown words ask for
+    """The step that the most severe of the recommended actions asks for; unknown words ask for
     none.
     """
     known = [_begin(action) for action in actions]
@@ -118,9 +118,9 @@ def climb(
     named: Mapping[str, int],
     unfit: Mapping[str, str],
 ) -> Climb:
-    """The lowest step from `begins` on that may be taken, or the one that a person chose.
+    """The lowest step from `begins` on that may be taken, or the one that an operator chose.
 
-    What a person chose needs an adapter and is taken once, however often it was tried before.
+    What an operator chose needs an adapter and is taken once, however often it was tried before.
 
     `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
     step of this node in the window, this session's included, `attempts` bounds them. `named` are
@@ -155,7 +155,7 @@ def climb(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The node after a step was asked for, as Node object and verdict say it now."""
+    """The node after a step was asked for, as Node object and health status say it now."""
 
     node_uid: str
     boot_id: str
@@ -164,7 +164,7 @@ class Seen:
     old_heartbeat: bool
     """The kubelet's last word about Ready is older than the request."""
     stale: str
-    """Why the verdict cannot be believed; "" when it is of this boot and alive."""
+    """Why the health status cannot be believed; "" when it is of this boot and alive."""
     serials: Mapping[str, str]
     """Serial number ("" where unknown) by UUID of each GPU there is."""
     pending: bool
@@ -223,7 +223,7 @@ def _restart_driver(before: RepairBefore, seen: Seen) -> Proof:
         return _missing(f"{len(seen.serials)} of {wanted} GPUs are there")
     return Proof(
         proven=True,
-        clause=f"the driver loaded anew with {printable.count(len(seen.serials), 'GPU')}",
+        clause=f"the driver loaded again with {printable.count(len(seen.serials), 'GPU')}",
     )
 
 
@@ -235,12 +235,12 @@ def _restart_node(before: RepairBefore, seen: Seen) -> Proof:
     if not _rebooted(before, seen):
         return _missing("the node runs the boot of before")
     if seen.ready != "True":
-        return _missing("the node booted anew and is not Ready")
+        return _missing("the node booted again and is not Ready")
     if seen.old_heartbeat:
         return _missing("the kubelet's last word is from before")
     if seen.stale:
-        return _missing(f"the node booted anew, but {seen.stale}")
-    return Proof(proven=True, clause="new boot, Ready, and a verdict of that boot")
+        return _missing(f"the node booted again, but {seen.stale}")
+    return Proof(proven=True, clause="new boot, Ready, and a health status of that boot")
 
 
 def _replace(before: RepairBefore, seen: Seen) -> Proof:

@@ -228,7 +228,7 @@ def of_new_object(request: str, words: str, json: Json | None) -> AskAssessment:
 def of_replacement(
     action: Replacement, request: str, words: str, json: Json | None, *, node: str, uid: str
 ) -> AskAssessment:
-    """Whether the provider's object may be marked or deleted; `uid` is the one on record."""
+    """Whether the provider's object may be quarantined or deleted; `uid` is the one on record."""
     deletes = not action.annotation
     if json is not None and is_ours(json, request):
         return AskAssessment(asked=True)

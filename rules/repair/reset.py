@@ -54,7 +54,7 @@ def uuids_of(text: str) -> tuple[str, ...]:
     if not found or len(found) > MAX_GPUS:
         raise ValueError(f"names {len(found)} GPUs; name 1 to {MAX_GPUS} by UUID")
     if bad := next((each for each in found if _UUID.fullmatch(each) is None), None):
-        raise ValueError(f"names {bad!r:.80}, which is no UUID of a whole GPU (GPU-...)")
+        raise ValueError(f"names {bad!r:.80}, which is no UUID of an entire GPU (GPU-...)")
     return found
 
 

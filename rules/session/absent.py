@@ -1,9 +1,11 @@
-"""A node without an open session: open one, take off a mark that nobody owns, or watch.
+"""A node without an open session: open one, take off a taint and cordon that nobody owns, or
+watch.
 
-Called by `rules.session.decide.decide`. A mark that the API server does not let us take off is
-said in the session it belonged to, ended as that is, and in an Event where that session is gone
-too. Sessions whose objects vanished are created again: a deleted definition, a restored backup and
-the deletion of many sessions are no request. The deletion of one session ends its quarantine.
+Called by `rules.session.decide.decide`. A taint and cordon that the API server does not let us
+take off is said in the session it belonged to, ended as that is, and in an Event where that
+session is gone too. Sessions whose objects vanished are created again: a deleted definition, a
+restored backup and the deletion of many sessions are no request. The deletion of one session ends
+its quarantine.
 """
 
 from dataclasses import replace
@@ -50,7 +52,9 @@ STEP_CREATE_AGAIN: Final = "CreateAgain"
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """Open one where a fresh verdict asks for it; take off a mark that nobody owns any more."""
+    """Open one where a fresh health status asks for it; take off a taint and cordon that nobody
+    owns any more.
+    """
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # Before anything else: whoever follows a request would repair a node that serves.
@@ -87,7 +91,7 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     gone = [each for each in seen.deleted if not _named(seen, each.name)]
     ended = _ended_by_people(seen, now, policy)
     if (gone or ended) and now < seen.vanished.settled_at:
-        # Whether a person deleted it shows when no other session goes with it.
+        # Whether an operator deleted it shows when no other session goes with it.
         because = "a session of the node is gone since a moment"
         at = seen.vanished.settled_at
         return Decision(step="Watch", because=because, wake_at=at, unfinished=True)
@@ -100,18 +104,18 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
             return _ended_again(ended[0], node, seen, now)
     if node is not None and quarantine_taint.quarantined(node):
         return _orphan(node, seen, now, policy)
-    # What an ended session says of a mark that is off by now is taken back.
+    # What an ended session says of a taint and cordon that is off by now is taken back.
     ended_ones = (session for session in seen.siblings if not observation.is_open(session))
     settled = tuple(w for one in ended_ones for w in _written(one, st.silent(one.status, now)))
     if node is None:
         return Decision(step="NodeGone", writes=settled)
     if settled:
-        return Decision(step="Unmarked", because="a refused mark is off now", writes=settled)
+        return Decision(step="Unmarked", because="a refused quarantine is off now", writes=settled)
     return _untainted(node, seen, now, policy)
 
 
 def _untainted(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """Nothing of a mark is in the way: open a session, or say why none is opened."""
+    """Nothing of a taint and cordon is in the way: open a session, or say why none is opened."""
     for gone in seen.deleted if not seen.vanished.lost else ():
         if gone.spec.node_uid not in {"", node.uid}:
             # A machine that is new under the old name inherits nobody's word about the old one.
@@ -165,7 +169,7 @@ def _reopened(
     # The causes that it had are gone from it: the timeline keeps for what it was opened each time.
     others = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
     message = (
-        f"Opened anew for {quarantine.most_severe_reason(causes)}{others}: the session goes on."
+        f"Opened again for {quarantine.most_severe_reason(causes)}{others}: the session goes on."
     )
     begun = QuarantineStatus(
         mode=str(session_mode(policy)),
@@ -187,11 +191,11 @@ def _reopened(
 
 
 def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """A mark whose session ended, or that somebody deleted: a deletion is a cancel."""
+    """A taint and cordon whose session ended, or that somebody deleted: a deletion is a cancel."""
     note = quarantine_taint.read_note(node)
     session = note.session if note else ""
     known = _named(seen, session)
-    # Else this process never saw it: a person, a replaced definition, a restored backup?
+    # Else this process never saw it: an operator, a replaced definition, a restored backup?
     watched = any(s.name == session for s in (*seen.vanished.ended, *seen.deleted))
     if session and not known and _asks_for_a_session(seen, policy, now):
         if not watched:
@@ -212,13 +216,15 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
                 return opening
         return _stays(node, session, seen, refusal, now)
     if not case.is_fresh(node):
-        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+        return Decision(
+            step="ReadNode", because="a taint and cordon is to come off", needs_fresh_node=True
+        )
     return Decision(
         step="Unmark",
         because="its session has ended" if known else "its session was deleted",
         writes=(
             case.remove_taint(node, session, orphan=bool(session)),
-            # Last: the mark comes off also where nothing can be put on record.
+            # Last: the taint and cordon comes off also where nothing can be put on record.
             *_taint_found(node, seen, now),
         ),
     )
@@ -227,8 +233,8 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
 def _taint_found(
     node: NodeView, seen: NodeObservation, now: float
 ) -> tuple[WriteSessionStatus, ...]:
-    """Put on record that the ended session had marked the node, where it did not live to say so:
-    one that never touched its node may be taken up again.
+    """Put on record that the ended session had quarantined the node, where it did not live to
+    report it: one that never touched its node may be taken up again.
     """
     note = quarantine_taint.read_note(node)
     holder = next((s for s in seen.siblings if note and s.name == note.session), None)
@@ -241,22 +247,22 @@ def _taint_found(
 def _stays(
     node: NodeView, name: str, seen: NodeObservation, refusal: Refusal, now: float
 ) -> Decision:
-    """The mark cannot come off for now: say so where people look."""
+    """The taint and cordon cannot come off for now: report it where people look."""
     holder = next((session for session in seen.siblings if session.name == name), None)
     writes: tuple[Write, ...] = ()
     if holder is not None:
         status = st.steady(st.saying(holder.status, refusal, now), holder.status)
         writes = _written(holder, status)
-    # An ended session is blocked by nothing else than a mark that stays.
+    # An ended session is blocked by nothing else than a taint and cordon that stays.
     if refusal.permanent and (holder is None or not st.is_true(holder.status, "Blocked")):
-        message = f"The mark of session {name or '?'} stays: {refusal.why}."
+        message = f"The taint and cordon of session {name or '?'} stays: {refusal.why}."
         key = f"{node.uid}/{name}/MarkStays"
         writes = (*writes, node_event(node.name, node.uid, st.NEEDS_HUMAN, message, now, key))
     return Decision(
         step="MarkStays",
         because=refusal.why,
         blocked_by=refusal.reason,
-        message=f"The mark stays: {refusal.why}.",
+        message=f"The taint and cordon stays: {refusal.why}.",
         writes=writes,
         wake_at=refusal.until,
     )
@@ -275,12 +281,12 @@ def _named(seen: NodeObservation, name: str) -> bool:
 
 
 def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
-    """What asks for more than a report, by the last verdict there is."""
+    """What asks for more than a report, by the last health status there is."""
     return actionable(seen.health, seen.external.incidents, policy)
 
 
 def _asks_for_a_session(seen: NodeObservation, policy: Policy, now: float) -> bool:
-    """Whether a fault is active that no person overrode."""
+    """Whether a fault is active that no operator overrode."""
     faults = _acting(seen, policy)
     overridden = override.overridden_until(faults, seen.siblings, policy, now)
     return any(i.id not in overridden for i in faults)
@@ -330,16 +336,16 @@ def _opened_again(
 def _ended_again(
     gone: QuarantineView, node: NodeView, seen: NodeObservation, now: float
 ) -> Decision:
-    """Create a session again that a person ended, so that their request goes on to cover its
+    """Create a session again that an operator ended, so that their request goes on to cover its
     faults.
     """
     then = (
         "It is created again and released, so the node stays in service; to quarantine it: "
         f"kubectl gpuward quarantine {node.name}."
     )
-    asked = gone.spec.release or ReleaseRequest(reason="a person ended it before it was lost")
+    asked = gone.spec.release or ReleaseRequest(reason="an operator ended it before it was lost")
     spec = msgspec.structs.replace(gone.spec, release=asked)
-    return _created(gone.name, spec, ", which a person ended,", then, node, seen, now)
+    return _created(gone.name, spec, ", which an operator ended,", then, node, seen, now)
 
 
 def _created(

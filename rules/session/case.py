@@ -72,8 +72,8 @@ class Case:
 
     @cached_property
     def status(self) -> QuarantineStatus:
-        """The status as stored, with what its drain has done since and which cause is graver by
-        now; a session that has not begun starts as Pending here.
+        """The status as stored, with what its drain has done since and which cause is more severe
+        by now; a session that has not begun starts as Pending here.
         """
         return st.with_more_severe(self._stored, self.session.spec.causes, self.now)
 
@@ -103,7 +103,9 @@ class Case:
         return st.noted(begun, "Pending", self._opening(), self.now)
 
     def _opening(self) -> str:
-        """That the session is opened, and what for where a person ended one for the same fault."""
+        """That the session is opened, and what for where an operator ended one for the same
+        fault.
+        """
         incidents = self.seen.health.status.incidents if self.seen.health is not None else ()
         ids = {cause.incident for cause in self.session.spec.causes}
         mine = (each for each in incidents if each.active and each.id in ids)
@@ -136,7 +138,7 @@ class Case:
 
     @cached_property
     def mark(self) -> QuarantineState:
-        """What of our mark is on the node."""
+        """What of our taint and cordon is on the node."""
         return quarantine_state(self.node, self.session.name)
 
     @cached_property
@@ -168,8 +170,9 @@ class Case:
 
     @property
     def no_data(self) -> str:
-        """Why nothing can be said to be well; "" where the verdict can be believed, and for a node
-        that no agent ever judged: there nobody but those who brought it here could say more.
+        """Why nothing can be said to be well; "" where the health status can be believed, and for
+        a node that no agent ever judged: there nobody but those who brought it here could say
+        more.
         """
         sources = {cause.source for cause in self.session.spec.causes}
         if sources != {external.SOURCE} or self.seen.stale != Staleness.NO_VERDICT:
@@ -180,7 +183,7 @@ class Case:
     def settled(self) -> bool:
         """Whether nothing asks for the quarantine any more: all is closed, or only reported.
 
-        A verdict that is stale closes nothing; what the policy says holds without one.
+        A health status that is stale closes nothing; what the policy says holds without one.
         """
         return not self.causes and (not self.no_data or bool(self.reported))
 
@@ -191,7 +194,7 @@ class Case:
 
     @property
     def severity(self) -> str:
-        """The gravest of the open causes, else of all."""
+        """The most severe of the open causes, else of all."""
         return worst(self.causes or self.session.spec.causes)
 
     @property
@@ -221,7 +224,7 @@ class Case:
         """`before`, then the label if it lags, the status if it changed, Events, `after`.
 
         Who waits for a phase and then looks at the node finds the label as the phase says. What
-        the API server refused a moment ago is left out, and the status says so instead.
+        the API server refused a moment ago is left out, and the status reports it instead.
         """
         node_written = any(not isinstance(write, DeleteTestJob) for write in before)
         label = self._label(status, node_written)
@@ -276,7 +279,7 @@ class Case:
         )
 
     def _events(self, status: QuarantineStatus) -> tuple[EmitEvent, ...]:
-        """One Event per change of phase, and one when a person becomes needed."""
+        """One Event per change of phase, and one when an operator becomes needed."""
         events = []
         if status.phase != self.session.status.phase:
             phase = Phase(status.phase)
@@ -295,7 +298,7 @@ class Case:
 
 
 def remove_taint(node: NodeView, session: str, *, orphan: bool = False) -> RemoveTaint:
-    """The write that takes our mark off `node`."""
+    """The write that takes our taint and cordon off `node`."""
     return RemoveTaint(
         node=node.name,
         node_uid=node.uid,

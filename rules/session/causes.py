@@ -1,8 +1,8 @@
 """Causes: which incidents open a session, which keep it open, and what a session is called.
 
-Pure reading of a verdict, of what others say on the Node, the sessions there are and the policy. A
-detector's cause is open while its incident is active in a fresh verdict; while the verdict is
-stale it stays as it was. What others say on the Node needs no verdict.
+Pure reading of a health status, of what others say on the Node, the sessions there are and the
+policy. A detector's cause is open while its incident is active in a fresh health status; while the
+health status is stale it stays as it was. What others say on the Node needs no health status.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from rules.session.observation import FleetSnapshot, NodeObservation
 from rules.session.validation import result as test_result
 
 MAX_CAUSES: Final = 32
-"""How many causes we write into a session; the others are in the verdict."""
+"""How many causes we write into a session; the others are in the health status."""
 CRD_CAUSES: Final = 64
 """How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
 EVIDENCE_INVENTORY: Final = "inventory"
@@ -35,7 +35,7 @@ _MAX_GPUS: Final = 64
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 DETECTOR: Final = "Detector"
-"""`source` of a cause that an agent's verdict opens and closes."""
+"""`source` of a cause that an agent's health status opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
 """`spec.release.by` of the record that stands in for a session somebody deleted."""
 
@@ -60,7 +60,7 @@ def actionable(
 
 
 def believed(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
-    """The actionable incidents of a verdict that may be believed, and of others."""
+    """The actionable incidents of a health status that may be believed, and of others."""
     return actionable(None if seen.stale else seen.health, seen.external.incidents, policy)
 
 
@@ -71,7 +71,9 @@ def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
 
 
 def ended_by_person(session: QuarantineView) -> bool:
-    """Whether a person said that the node is to be in service, whatever the verdict says."""
+    """Whether an operator said that the node is to be in service, whatever the health status
+    says.
+    """
     if session.spec.release is not None:
         return True
     return any(
@@ -81,9 +83,9 @@ def ended_by_person(session: QuarantineView) -> bool:
 
 
 def name_by_hand(node: str, word: str) -> str:
-    """The name of a session that a person opens; `word` is eight hexadecimal digits that no other
-    has. By this form, and by that of `session_name`, an agent's evidence is told from another's
-    (daemonset/base/agent-admission.yaml).
+    """The name of a session that an operator opens; `word` is eight hexadecimal digits that no
+    other has. By this form, and by that of `session_name`, an agent's evidence is reported from
+    another's (daemonset/base/agent-admission.yaml).
     """
     return object_name.name_from(node, f"-by-hand-{word}")
 
@@ -128,7 +130,7 @@ class CauseSight:
     node: NodeView | None
     health: HealthView | None
     stale: str
-    """Why the verdict cannot be believed; "" when it can."""
+    """Why the health status cannot be believed; "" when it can."""
     policy: Policy
     now: float
 
@@ -178,10 +180,10 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
 
 
 def _closed_once(session: QuarantineView, sight: CauseSight) -> bool:
-    """Whether a stale verdict, too, says what had closed: it stays as it was. What closes all
-    causes of detectors is booked as Validating; a session that the word of people or of others
-    keeps from that has nothing else to remember it by, and a boot is a minute without a verdict.
-    An object that no agent has filled yet says nothing.
+    """Whether a stale health status, too, says what had closed: it stays as it was. What closes
+    all causes of detectors is booked as Validating; a session that the word of people or of others
+    keeps from that has nothing else to remember it by, and a boot is a minute without a health
+    status. An object that no agent has filled yet says nothing.
     """
     health = sight.health
     if health is None or health.doubt or not health.status.observed_at:
@@ -194,14 +196,14 @@ def _closed_once(session: QuarantineView, sight: CauseSight) -> bool:
 def active_ids(
     health: HealthView | None, external: Iterable[IncidentStatus] = ()
 ) -> frozenset[str]:
-    """Ids of what is active by the verdict, and of what others say."""
+    """Ids of what is active by the health status, and of what others say."""
     incidents = health.status.incidents if health is not None else ()
     return frozenset(i.id for i in (*incidents, *external) if i.active)
 
 
 def needs_no_health_status(causes: Iterable[Cause]) -> bool:
-    """Whether any of the causes stands without an agent's verdict: a person's, of others, a
-    test's.
+    """Whether any of the causes stands without an agent's health status: an operator's, of others,
+    a test's.
     """
     return any(cause.source in {"Human", EXTERNAL, test_result.SOURCE} for cause in causes)
 
@@ -217,7 +219,7 @@ def _allowed(cause: Cause, session: QuarantineView, policy: Policy) -> str:
 
 def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Policy) -> str:
     """What the session may do now for `causes`: its own level, and no more than the policy has
-    for the gravest of them. Both may change while the session waits or drains.
+    for the most severe of them. Both may change while the session waits or drains.
     """
     allowed = max(
         (_allowed(c, session, policy) for c in causes),
@@ -256,7 +258,7 @@ def holds_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) 
 def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
     """Whether the session's causes ask for an empty node, as level and policy are now.
 
-    The level in its spec was right when it was written; policy, people and verdict go on.
+    The level in its spec was right when it was written; policy, people and health status go on.
     """
     causes = causes_now(session, node, snapshot)
     if not causes and session.spec.causes:
@@ -278,11 +280,11 @@ def appended(
     external: Iterable[IncidentStatus] = (),
 ) -> tuple[Cause, ...]:
     """`causes` with the missing ones of `new`, as many as there is room for; a fault that became
-    graver since it came is as grave as that.
+    more severe since it came is as severe as that.
 
     Comes to rest: the same again changes nothing. Where there are too many, the first stays (its
-    reason is on the taint), then people's, then what still holds by `health`, the gravest first,
-    then what is there already; and none of those that are there goes for the bound alone.
+    reason is on the taint), then people's, then what still holds by `health`, the most severe
+    first, then what is there already; and none of those that are there goes for the bound alone.
     """
     result = list(causes)
     for cause in new:
@@ -318,14 +320,14 @@ def is_taken(cause: Cause, causes: tuple[Cause, ...]) -> bool:
 
 
 def worst(causes: Iterable[Cause]) -> str:
-    """The gravest severity among causes; Degraded where there is none."""
+    """The most severe severity among causes; Degraded where there is none."""
     return max(
         (c.severity for c in causes), key=reason.severity_rank, default=str(Severity.DEGRADED)
     )
 
 
 def has_human(session: QuarantineView) -> bool:
-    """Whether a person asked for this quarantine."""
+    """Whether an operator asked for this quarantine."""
     return any(cause.source == "Human" for cause in session.spec.causes)
 
 
@@ -334,7 +336,9 @@ def evidence_of(
     causes: Iterable[Cause],
     external: Iterable[IncidentStatus],
 ) -> dict[str, object]:
-    """What the session keeps of the verdict and of what others said: it must survive the node."""
+    """What the session keeps of the health status and of what others said: it must survive the
+    node.
+    """
     others = tuple(external)
     if health is None and not others:
         return {}

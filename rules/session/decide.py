@@ -2,8 +2,8 @@
 
 `decide` is level-triggered: it looks at the objects as they are, never at what happened before,
 so a restart, a crash between two writes and a missed event all converge to the same end. Called by
-the remediator's loop for every node that has a session, a mark or an actionable incident. It never
-does I/O, never waits and never assumes that an earlier write arrived.
+the remediator's loop for every node that has a session, a taint and cordon or an actionable
+incident. It never does I/O, never waits and never assumes that an earlier write arrived.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def _node_gone(case: Case) -> Decision | None:
 
 
 def _fill_in(case: Case) -> Decision | None:
-    """A person names a node and a reason; the rest is ours to add."""
+    """An operator names a node and a reason; the rest is ours to add."""
     spec = case.session.spec
     if spec.node_uid:
         return None
@@ -111,7 +111,7 @@ def _fill_in(case: Case) -> Decision | None:
         node_uid=case.node.uid,
         boot_id=spec.boot_id or case.node.boot_id,
     )
-    return Decision(step="FillIn", because="a person opened it", writes=(patch,))
+    return Decision(step="FillIn", because="an operator opened it", writes=(patch,))
 
 
 def _join(case: Case) -> Decision | None:
@@ -170,19 +170,19 @@ def _append(case: Case) -> Decision | None:
 
 
 def _mode_flipped(case: Case) -> Decision | None:
-    """A Shadow session ends with Shadow; an unmarked one ends with Enforce, where Shadow was
-    decided: by accident nothing that waits is taken back, a person's request least of all.
+    """A Shadow session ends with Shadow; an not quarantined one ends with Enforce, where Shadow
+    was decided: by accident nothing that waits is taken back, an operator's request least of all.
     """
     if case.shadow == (case.policy.mode == Mode.SHADOW):
         return None
     if case.shadow:
-        why = "the policy enforces now, the node is judged afresh"
+        why = "the policy enforces now, the node is judged again"
         return validating.end(case, Phase.CANCELLED, why)
     if by_accident(case.policy):
         return None
     if case.phase is Phase.PENDING and case.mark is QuarantineState.ABSENT:
         return validating.end(
-            case, Phase.CANCELLED, "the policy is Shadow now, the node is judged afresh"
+            case, Phase.CANCELLED, "the policy is Shadow now, the node is judged again"
         )
     return None
 
@@ -193,10 +193,10 @@ def _release_asked(case: Case) -> Decision | None:
         return None
     if asked.by == DELETED_BY:
         return validating.end(
-            case, Phase.CANCELLED, "a person deleted the session", by=st.BY_PERSON
+            case, Phase.CANCELLED, "an operator deleted the session", by=st.BY_PERSON
         )
     reasons = f", {asked.reason}" if asked.reason else ""
-    who = asked.by or "a person"
+    who = asked.by or "an operator"
     # What they leave behind: faults, not the word of people.
     faults = sum(cause.source != "Human" for cause in case.causes)
     still = f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
@@ -205,7 +205,9 @@ def _release_asked(case: Case) -> Decision | None:
 
 
 def _undone(case: Case) -> Decision | None:
-    """A part of the mark is off: a person's word, unless an owner at work did it."""
+    """A part of the taint and cordon is off: an operator's word, unless an owner at work did
+    it.
+    """
     if case.shadow:
         return None
     changed = case.phase is not Phase.PENDING and case.mark in _CHANGED
@@ -217,37 +219,43 @@ def _undone(case: Case) -> Decision | None:
     if part_taken.awaits_booking(case):
         return None
     if not is_fresh(case.node):
-        # A cache that lags behind our own mark looks just the same.
-        return Decision(step="ReadNode", because="the mark looks undone", needs_fresh_node=True)
+        # A cache that lags behind our own quarantine looks just the same.
+        return Decision(
+            step="ReadNode", because="the taint and cordon looks undone", needs_fresh_node=True
+        )
     if (again := part_taken.restored(case)) is not None:
         return again
     what = {
-        QuarantineState.UNCORDONED: "a person uncordoned the node",
-        QuarantineState.UNTAINTED: "a person removed the quarantine taint",
-        QuarantineState.UNRECORDED: "a person removed or changed the node's session annotation",
-        QuarantineState.FOREIGN: "a person changed the node's session annotation",
-    }.get(case.mark, "a person removed the mark")
+        QuarantineState.UNCORDONED: "an operator uncordoned the node",
+        QuarantineState.UNTAINTED: "an operator removed the quarantine taint",
+        QuarantineState.UNRECORDED: "an operator removed or changed the node's session annotation",
+        QuarantineState.FOREIGN: "an operator changed the node's session annotation",
+    }.get(case.mark, "an operator removed the taint and cordon")
     return validating.end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
 
 
 _CHANGED: Final = {QuarantineState.ABSENT, QuarantineState.UNRECORDED, QuarantineState.FOREIGN}
-"""Before the mark these mean that it never landed, or that an older one is still to come off."""
+"""Before the taint and cordon these mean that it never landed, or that an older one is still to
+come off.
+"""
 
 
 def _boot_changed(case: Case) -> Decision | None:
-    """A new boot: evictions stop, the fresh verdict of this boot decides, unless a person does."""
+    """A new boot: evictions stop, the fresh health status of this boot decides, unless an operator
+    does.
+    """
     if not part_taken.boot_unbooked(case):
         return None
     node = case.node
     status = st.noted(case.status, part_taken.NEW_BOOT, "the node rebooted", case.now)
     by_person = any(cause.source == "Human" for cause in case.causes)
     if case.phase is Phase.PENDING or case.shadow or (by_person and case.phase in _TAKEN_OUT):
-        # No verdict ends what a person asked for: the node stays out as it is.
+        # No health status ends what an operator asked for: the node stays out as it is.
         moved = touched(status, boot_id=node.boot_id)
         return case.decision(
             part_taken.NEW_BOOT, moved, because="the node rebooted", wake_at=case.now
         )
-    message = "The node rebooted; its fresh verdict decides."
+    message = "The node rebooted; its fresh health status decides."
     moved = touched(
         validating.rebooted(status),
         boot_id=node.boot_id,

@@ -47,7 +47,7 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
     plan = case.seen.plan
     if plan is None or not plan.probed:
         if plan is not None:
-            # What cannot be looked at in Shadow could not be drained in earnest either.
+            # What cannot be checked in Shadow could not be drained in earnest either.
             clause = plan.unseen.why if plan.unseen is not None else ""
             status = st.with_refusal(status, case.now, plan.unseen, st.sentence(clause))
         return status, Evicting.PROBE
@@ -65,14 +65,14 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         why = "the node's kubelet is silent, an eviction ends nothing there"
         halt = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
     if halt is not None:
-        # What blocked before is not looked at meanwhile: it may have changed since.
+        # What blocked before is not checked meanwhile: it may have changed since.
         drain = msgspec.structs.replace(drain, blocked=())
         status = touched(status, drain=drain)
         clause = f"nothing is evicted: {halt.why}"
         needed = st.condition(status, "NeedsHuman")
         status = st.with_refusal(status, case.now, halt, st.sentence(clause))
         if needed is not None and needed.status == "True" and not halt.permanent:
-            # A person can act on it meanwhile, and nothing else looks.
+            # An operator can act on it meanwhile, and nothing else looks.
             status = st.with_condition(
                 status, "NeedsHuman", case.now, needed.reason, needed.message
             )
@@ -195,7 +195,9 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
 
 
 def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
-    """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is told, too."""
+    """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is reported,
+    too.
+    """
     blocked = sentences.blocked_clause(blocked_by)
     forced = "and the policy says Force, which"
     why = f"{_TIME_OVER} {forced} {refused.why}, {refused.remedy}"

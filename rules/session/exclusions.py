@@ -28,7 +28,7 @@ _OWNER_TAINTS: Final = {
     "medik8s.io/drain": "the node maintenance operator is draining the node",
 }
 MAINTENANCE_NAMESPACE: Final = "medik8s-leases"
-"""Where the medik8s operators keep their leases unless they are told otherwise."""
+"""Where the medik8s operators keep their leases unless they are reported otherwise."""
 _MAINTENANCE_PREFIX: Final = "node-"
 _KURED: Final = "weave.works/kured-reboot-in-progress"
 
@@ -86,7 +86,7 @@ def failed_owner(node: NodeView) -> str:
     """
     if node.labels.get(names.LABEL_DRIVER_UPGRADE) == names.DRIVER_UPGRADE_FAILED:
         return (
-            "the GPU Operator's driver upgrade failed here and waits for a person: see to its "
+            "the GPU Operator's driver upgrade failed here and waits for an operator: see to its "
             "driver pod (kubectl get pods -A -o wide -l app.kubernetes.io/component=nvidia-driver "
             f"--field-selector spec.nodeName={node.name}), or label the node "
             f"{names.LABEL_DRIVER_UPGRADE}=upgrade-required to have it tried again"
@@ -145,8 +145,8 @@ def pause_over(pause: PauseView, now: float) -> bool:
 
 
 def pause_doubt(pause: PauseView) -> str:
-    """Why it is not clear which nodes a pause means; "" when it is. A person who wrote it wants
-    harm to stop somewhere: any doubt is read as everywhere.
+    """Why it is not clear which nodes a pause means; "" when it is. An operator who wrote it wants
+    disruption to stop somewhere: any doubt is read as everywhere.
     """
     scope = pause.spec.scope
     if pause.doubt:

@@ -1,8 +1,8 @@
 """What others say on a Node (`policy.external`), as findings like an agent's incidents.
 
 A finding's id is made of the node and of what its trigger looks for, so every replica and every
-restart knows it again, and a person who ends its session is heard until `cancelExpiry`. Nothing of
-what others write is interpreted: it is compared, bounded and escaped. Pure; called by
+restart knows it again, and an operator who ends its session is heard until `cancelExpiry`. Nothing
+of what others write is interpreted: it is compared, bounded and escaped. Pure; called by
 `rules.session.observation` and `rules.session.causes`.
 """
 
@@ -60,7 +60,7 @@ def first_seen(
     node: NodeView, policy: Policy, known: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
     """Since when this process has seen each finding there is now, by id: what has no time of its
-    own (annotations, labels) counts from there. A restart begins anew, which only delays.
+    own (annotations, labels) counts from there. A restart begins again, which only delays.
     """
     return {each.id: known.get(each.id, now) for each in _sightings(node, policy, now)}
 

@@ -1,4 +1,5 @@
-"""What stops harm without ending a session: pause, opt-out, another owner, an unreachable node.
+"""What stops disruption without ending a session: pause, opt-out, another owner, an unreachable
+node.
 
 Also keeps the drain's clock honest: time during which nothing could be evicted, and time during
 which no controller was at work, is added to `suspendedSeconds` and never counts against a
@@ -22,7 +23,7 @@ from rules.session.case import Case, touched
 from rules.session.repair.ladder import under_way
 
 PART_OF_TAINT: Final = "mark"
-"""The subject of a halt because an owner's work took a part of the mark off."""
+"""The subject of a halt because an owner's work took a part of the taint and cordon off."""
 EVIDENCE_PART_TAKEN: Final = "partTaken"
 """Key in a session's evidence while that is why it stands down: `part`, a `MarkState`, and `by`,
 the program that took it off, "" for an owner that was seen at work.
@@ -44,7 +45,7 @@ def opt_out_unheard(node: NodeView) -> str:
 
 
 def halt_of(case: Case) -> Refusal | None:
-    """The first reason not to do harm, the most lasting first."""
+    """The first reason not to do disruption, the most lasting first."""
     if case.seen.owner:
         return Refusal(reason=WhyNot.STAND_DOWN, why=f"standing down, {case.seen.owner}")
     if exclusions.opted_out(case.node):
@@ -66,12 +67,12 @@ def halt_of(case: Case) -> Refusal | None:
 
 
 def hold_of(case: Case) -> Refusal | None:
-    """A hold by a person: no repair step, no test and no release begins."""
+    """A hold by an operator: no repair step, no test and no release begins."""
     held = case.node.annotations.get(names.ANNOTATION_HOLD)
     if not case.session.spec.hold and held is None:
         return None
     why = f" ({held[:200]})" if held else ""
-    return Refusal(reason=WhyNot.HOLD, why=f"a person holds it{why}, unhold it to go on")
+    return Refusal(reason=WhyNot.HOLD, why=f"an operator holds it{why}, unhold it to go on")
 
 
 def pause_clause(pauses: tuple[PauseView, ...]) -> str:

@@ -40,8 +40,8 @@ def needs_replacement(
     """Whether this node has been through `replaceAfter` sessions.
 
     Counted are sessions that really took this very Node out and came back: a machine that is new
-    under an old name begins at none, and a session that a person cancelled was a false alarm. What
-    other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
+    under an old name begins at none, and a session that an operator cancelled was a false alarm.
+    What other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
     """
     earlier = [
         other
@@ -111,7 +111,7 @@ def outlived(
 
 
 RELEASED: Final = "Released"
-"""Why a node is left alone whose session a person ended."""
+"""Why a node is left alone whose session an operator ended."""
 
 
 def left_alone(
@@ -122,7 +122,7 @@ def left_alone(
     policy: Policy,
     now: float,
 ) -> str:
-    """What policy or a person decided so that nothing is done about the node's faults; "" where
+    """What policy or an operator decided so that nothing is done about the node's faults; "" where
     something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`, `Paused`.
 
     A pause of everything is no word about this node: it may have failed long after.
@@ -154,7 +154,7 @@ def joined(session: QuarantineView) -> bool:
 
 
 def never_quarantined(session: QuarantineView) -> bool:
-    """Whether the session did nothing to its node (a mark in Shadow is none)."""
+    """Whether the session did nothing to its node (a taint and cordon in Shadow is none)."""
     quarantined = any(entry.step == "Marked" for entry in session.status.timeline)
     return not quarantined or session.status.mode == Mode.SHADOW
 
@@ -174,8 +174,8 @@ def wanted_at(session: QuarantineView) -> float:
 def reusable(
     sessions: Iterable[QuarantineView], node: NodeView, policy: Policy, now: float
 ) -> QuarantineView | None:
-    """The node's latest session, where it ended lately and untouched, and not by a person: a fault
-    that comes back takes it up again.
+    """The node's latest session, where it ended lately and untouched, and not by an operator: a
+    fault that comes back takes it up again.
     """
     latest = max(sessions, key=lambda s: (s.metadata.created_at, s.name), default=None)
     if latest is None or latest.status.phase not in {Phase.CANCELLED, Phase.RELEASED}:
@@ -193,11 +193,11 @@ def reusable(
 class NotOpened(StrEnum):
     """Why no session is opened, the first that applies."""
 
-    STALE = "the verdict cannot be believed"
+    STALE = "the health status cannot be believed"
     OPTED_OUT = "the node is opted out"
     NOT_SELECTED = "the policy does not select the node"
     REPORTED = "nothing asks for more than a report"
-    ENDED_BY_PERSON = "a person ended its session"
+    ENDED_BY_PERSON = "an operator ended its session"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +209,7 @@ class Opening:
     until: float | None = None
     """When time alone changes that; None where it does not."""
     incidents: tuple[IncidentStatus, ...] = ()
-    """What the session would rest on, the gravest first; empty where none is opened."""
+    """What the session would rest on, the most severe first; empty where none is opened."""
     earlier: QuarantineView | None = None
     """The ended session that would go on instead of a new one."""
 

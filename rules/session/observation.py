@@ -1,9 +1,9 @@
-"""The whole fleet at one moment, and what one decision about one node may look at of it.
+"""The entire fleet at one moment, and what one decision about one node may look at of it.
 
 `observe` is called by the edge before every `rules.session.decide.decide`; the edge adds what only
 it knows (a drain plan from uncached lists, the last pass). Also the one place that says whether an
-agent's verdict is fresh, and how old a view of the fleet may be before disruption rests on it. No
-I/O, no clock.
+agent's health status is fresh, and how old a view of the fleet may be before disruption rests on
+it. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FleetSnapshot:
 
     `now` is wall time corrected to the API server's clock. `observing_since` is when this
     process's caches were last complete after a start or an outage: silence before it proves
-    nothing. `reserved` names nodes whose mark was sent but has not come back by watch.
+    nothing. `reserved` names nodes whose quarantine was sent but has not come back by watch.
     """
 
     now: float
@@ -73,8 +73,8 @@ class FleetSnapshot:
     acting_since: float = 0.0
     """When this process took over: waits for what a leader has to find out count from here."""
     doubt: str = ""
-    """Why no harm may rest on this snapshot, a clause: a view that is too old (`too_old`), a time
-    that is not known; "" when it may."""
+    """Why no disruption may rest on this snapshot, a clause: a view that is too old (`too_old`), a
+    time that is not known; "" when it may."""
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"
@@ -83,7 +83,7 @@ class FleetSnapshot:
     """Leadership was handed over for the own node and came back: there is no other replica."""
     reserved: Set[str] = frozenset()
     taint_refused: frozenset[str] = frozenset()
-    """Nodes that the API server let nobody mark a moment ago: they get no turn meanwhile."""
+    """Nodes that the API server let nobody quarantine a moment ago: they get no turn meanwhile."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (`rules.drain.gangs.gangs_of`), by node name: needed for nodes
     whose session has not begun to drain. Empty says none; a missing node was not read lately."""
@@ -110,13 +110,13 @@ class Unjudged(StrEnum):
     GANGS_OF_OTHERS = "the gangs of the waiting nodes are being read"
     HALT_OVER = "the end of what held it up was not judged yet"
     """So that an end of a pause starts no more drains than there are places."""
-    MARK_REFUSED = "its mark was refused a moment ago"
+    MARK_REFUSED = "its taint and cordon was refused a moment ago"
     """The session says by whom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What the fleet rules allow one node: its turn to be marked, its turn to drain."""
+    """What the fleet rules allow one node: its turn to be quarantined, its turn to drain."""
 
     start: bool = False
     drain: bool = False
@@ -137,7 +137,7 @@ class Permit:
 
     @classmethod
     def refused(cls, refusal: Refusal, *, start: bool = False, storm: bool = False) -> Permit:
-        """A no; `start`: its mark may go on, and only the drain waits."""
+        """A no; `start`: its taint and cordon may go on, and only the drain waits."""
         return cls(start=start, unjudged=None, refusal=refusal, storm=storm)
 
 
@@ -146,7 +146,7 @@ class Vanished:
     """How the sessions of a node that are gone went."""
 
     lost: str = ""
-    """Why no person asked for it, a clause; "" for a deletion."""
+    """Why no operator asked for it, a clause; "" for a deletion."""
     settled_at: float = 0.0
     """Until then it is not known whether other sessions go with them."""
     ended: tuple[QuarantineView, ...] = ()
@@ -163,7 +163,7 @@ class NodeObservation:
     selected: bool = True
     """Whether the policy's `nodeSelector` selects it."""
     stale: str = ""
-    """Why the verdict cannot be believed now; "" when it is fresh."""
+    """Why the health status cannot be believed now; "" when it is fresh."""
     evidence: EvidenceView | None = None
     """The GPUEvidence of this session, while that is not on its record."""
     external: External = field(default_factory=External)
@@ -173,7 +173,7 @@ class NodeObservation:
     pauses: tuple[PauseView, ...] = ()
     """Pauses that cover the node now."""
     doubt: str = ""
-    """Why no harm may rest on what was seen (`FleetSnapshot.doubt`)."""
+    """Why no disruption may rest on what was seen (`FleetSnapshot.doubt`)."""
     owner: str = ""
     """Who else works on the node (`rules.session.exclusions`)."""
     permit: Permit = Permit()
@@ -209,12 +209,12 @@ class NodeObservation:
 
 
 class Staleness(StrEnum):
-    """Why a verdict is not fresh, where that takes no more words."""
+    """Why a health status is not fresh, where that takes no more words."""
 
-    NO_VERDICT = "there is no verdict for the node"
-    OTHER_NODE = "the verdict is about an earlier node of that name"
-    OTHER_BOOT = "the verdict is from another boot"
-    NO_PUBLISHER = "the verdict names no publisher"
+    NO_VERDICT = "there is no health status for the node"
+    OTHER_NODE = "the health status is about an earlier node of that name"
+    OTHER_BOOT = "the health status is from another boot"
+    NO_PUBLISHER = "the health status names no publisher"
     POD_GONE = "the agent's pod is gone"
     POD_NOT_READY = "the agent's pod is not Ready"
     NO_HEARTBEAT = "the agent's heartbeat stopped"
@@ -261,7 +261,7 @@ def publisher_silence(
 def staleness(
     health: HealthView | None, node: NodeView, agents: Mapping[str, AgentPod] | None, now: float
 ) -> str:
-    """Why the verdict is not fresh; "" when it may be acted on.
+    """Why the health status is not fresh; "" when it may be acted on.
 
     Fresh: of this node and boot, its publisher alive, and the GPUs can be seen. A node whose
     kubelet reported no boot gives nothing to compare with.
@@ -270,7 +270,7 @@ def staleness(
         return Staleness.NO_VERDICT
     status = health.status
     if health.doubt:
-        return f"the verdict cannot be read in full ({health.doubt})"
+        return f"the health status cannot be read in full ({health.doubt})"
     if status.node_uid and status.node_uid != node.uid:
         return Staleness.OTHER_NODE
     if node.boot_id and status.boot_id != node.boot_id:
@@ -369,11 +369,11 @@ def too_old(
     problem: str,
     longest_quiet_s: float = QUIET_S,
 ) -> str:
-    """Why no harm may rest on the view called `name`, a clause; "" when it may.
+    """Why no disruption may rest on the view called `name`, a clause; "" when it may.
 
     `quiet_s` is since anything of it was heard, `unfollowed_s` since nobody follows it (0 while
     somebody does); `problem` is what keeps that from working, where it is known.
-    `longest_quiet_s` is shorter for a view that is listed anew more often.
+    `longest_quiet_s` is shorter for a view that is listed again more often.
     """
     if quiet_s <= longest_quiet_s and unfollowed_s <= UNFOLLOWED_S:
         return ""

@@ -1,9 +1,9 @@
-"""Manual override: faults that a person chose to leave on a node in service. Pure.
+"""Manual override: faults that an operator chose to leave on a node in service. Pure.
 
-A quarantine that a person ended opens nothing for the same incidents for `release.cancelExpiry`,
-unless their severity rises or another GPU fails. The same comparison decides whether a level that
-a person lowered may be raised again. Both keep the incidents as they were at that moment in
-`status.evidence` of the session; agents' clocks are not used.
+A quarantine that an operator ended opens nothing for the same incidents for
+`release.cancelExpiry`, unless their severity rises or another GPU fails. The same comparison
+decides whether a level that an operator lowered may be raised again. Both keep the incidents as
+they were at that moment in `status.evidence` of the session; agents' clocks are not used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -20,18 +20,20 @@ from rules.session import causes, observation
 from rules.session.external import is_external
 
 EVIDENCE_SEEN: Final = "seenWhenEnded"
-"""In `status.evidence`: the faults of the causes, as they were when a person ended the session."""
+"""In `status.evidence`: the faults of the causes, as they were when an operator ended the
+session.
+"""
 EVIDENCE_LEVEL: Final = "level"
 """In `status.evidence`: the highest level that the session has had."""
 EVIDENCE_KNOWN: Final = "knownWhenLowered"
-"""In `status.evidence`: the faults that were active when a person lowered the level."""
+"""In `status.evidence`: the faults that were active when an operator lowered the level."""
 _MAX_FAULTS: Final = 64
 _MAX_GPUS: Final = 32
 """A fault of more GPUs than this is recorded without them: it is covered on every GPU."""
 
 
 class RecordedFault(Wire, frozen=True, omit_defaults=True):
-    """An incident as a person saw it. Without a severity only its id is known, and all of it is
+    """An incident as an operator saw it. Without a severity only its id is known, and all of it is
     covered: evidence of an older release, or a finding of another detector on the Node.
     """
 
@@ -48,7 +50,7 @@ def overridden_until(
     policy: Policy,
     now: float,
 ) -> Mapping[str, float]:
-    """The incidents that a person overrode, by id, and until when that counts."""
+    """The incidents that an operator overrode, by id, and until when that counts."""
     until: dict[str, float] = {}
     for session in sessions:
         ends_at = override_ends_at(session, policy)
@@ -62,8 +64,8 @@ def overridden_until(
 
 
 def override_ends_at(session: QuarantineView, policy: Policy) -> float:
-    """Until when the end of a session by a person counts, in seconds since the epoch; 0 where no
-    person ended it.
+    """Until when the end of a session by an operator counts, in seconds since the epoch; 0 where
+    no operator ended it.
     """
     ended_at = _ended_at(session)
     if observation.is_open(session) or not causes.ended_by_person(session) or not ended_at:
@@ -72,7 +74,7 @@ def override_ends_at(session: QuarantineView, policy: Policy) -> float:
 
 
 def since_override(incident: IncidentStatus, sessions: Iterable[QuarantineView]) -> str:
-    """What is new about the incident since a person ended a session for it, a clause; "" where
+    """What is new about the incident since an operator ended a session for it, a clause; "" where
     nothing is, or nobody ended one.
     """
     ended = [s for s in sessions if not observation.is_open(s) and causes.ended_by_person(s)]
@@ -80,7 +82,7 @@ def since_override(incident: IncidentStatus, sessions: Iterable[QuarantineView])
         recorded = _recorded(session, EVIDENCE_SEEN)
         if any(fault.id == incident.id for fault in recorded):
             what = what_is_new(recorded, incident)
-            return f"after a person ended {session.name}, {what}" if what else ""
+            return f"after an operator ended {session.name}, {what}" if what else ""
     return ""
 
 
@@ -99,7 +101,7 @@ def what_is_new(recorded: Sequence[RecordedFault], incident: IncidentStatus) -> 
     alike = [fault for fault in recorded if fault is same or fault.reason == incident.reason]
     known, named = {gpu for fault in alike for gpu in fault.gpus}, incident.gpus
     if not same.gpus or not named:
-        # A GPU whose UUID is not known is told by its PCI address.
+        # A GPU whose UUID is not known is reported by its PCI address.
         known, named = {address for fault in alike for address in fault.pci}, incident.pci
         if not same.pci:
             return ""
@@ -108,7 +110,7 @@ def what_is_new(recorded: Sequence[RecordedFault], incident: IncidentStatus) -> 
 
 
 def seen_when_ended(session: QuarantineView, health: HealthView | None) -> list[dict[str, Any]]:
-    """The record of a session that a person ends now, for `EVIDENCE_SEEN`."""
+    """The record of a session that an operator ends now, for `EVIDENCE_SEEN`."""
     return _record(health, {cause.incident for cause in session.spec.causes})
 
 
@@ -129,7 +131,7 @@ def level_evidence(
 
 
 def known_when_lowered(session: QuarantineView, incident: IncidentStatus) -> bool:
-    """Whether a person who lowered the level knew of the incident as it is now. Before it is
+    """Whether an operator who lowered the level knew of the incident as it is now. Before it is
     recorded what they knew, they knew all.
     """
     if not _is_lowered(session):

@@ -1,9 +1,9 @@
 """Restore a part of taint and cordon that another controller took off the node.
 
-Three explanations are tried before a missing part counts as a person's request: an owner that was
-seen at work has just left, the node has just booted (GPU driver managers uncordon their node at
-each boot), or another controller wrote to the node since the part was last seen. The boot has one
-restoration, recorded in the patch that makes it, so no crash and no new leader makes it two. A
+Three explanations are tried before a missing part counts as an operator's request: an owner that
+was seen at work has just left, the node has just booted (GPU driver managers uncordon their node
+at each boot), or another controller wrote to the node since the part was last seen. The boot has
+one restoration, recorded in the patch that makes it, so no crash and no new leader makes it two. A
 controller's removal is undone once; a second one within `AGAIN_S` leaves the node as it is, and
 reports it. Called by `rules.session.decide`, on a fresh read of the node.
 """
@@ -33,11 +33,13 @@ registers first and is Ready with its network, which takes seconds to a few minu
 NEW_BOOT: Final = st.NEW_BOOT
 _LOST: Final = "CordonLost"
 OWNER_LEFT_S: Final = 60.0
-"""How long after an owner's work a missing part of the mark still counts as its doing."""
+"""How long after an owner's work a missing part of the taint and cordon still counts as its
+doing.
+"""
 AGAIN_S: Final = 3600.0
-"""A controller's second removal within this time is a dispute that a person has to settle."""
+"""A controller's second removal within this time is a dispute that an operator has to settle."""
 _REACTION_S: Final = 5.0
-"""A removal is seen within this time: a write in the very second of our last look, which may have
+"""A removal is seen within this time: a write in the very second of our last check, which may have
 come before it, is not blamed for what is found missing later.
 """
 _PART: Final = {
@@ -47,7 +49,7 @@ _PART: Final = {
 
 
 def restored(case: Case) -> Decision | None:
-    """Restore the missing part, or leave it to its controller; None: a person removed it."""
+    """Restore the missing part, or leave it to its controller; None: an operator removed it."""
     program = _noted_program(case)
     if not program and _owner_just_left(case):
         return _restore(case, "")
@@ -78,7 +80,8 @@ def _owner_just_left(case: Case) -> bool:
         left_at = st.since(case.status, "Paused")
         return left_at is not None and case.now - left_at <= OWNER_LEFT_S
     if case.status.evidence.get(halts.EVIDENCE_PART_TAKEN):
-        # That the owner took it is known already; the mark was refused or halted since.
+        # That the owner took it is known already; the taint and cordon was refused or halted
+        # since.
         return True
     seen_at = case.seen.last_active_at
     return seen_at is not None and not drain_plan.was_away(case.now, seen_at)
@@ -86,10 +89,10 @@ def _owner_just_left(case: Case) -> bool:
 
 def _program_that_wrote(case: Case) -> str:
     """The controller that wrote to the node since the part was last known to be there; "" where
-    none did, or a person did.
+    none did, or an operator did.
 
     An uncordon itself leaves no trace; most controllers set a label, a taint or an annotation
-    along with it. After an absence of ours only programs that are known to uncordon count.
+    along with it. After an absence of gpuward only programs that are known to uncordon count.
     """
     note = quarantine_taint.read_note(case.node)
     if case.mark not in _PART or note is None:
@@ -121,7 +124,7 @@ def _removed_before(case: Case) -> bool:
 
 
 def _left_alone(case: Case, program: str) -> Decision:
-    """The second removal: nothing is evicted, repaired or restored until a person decides."""
+    """The second removal: nothing is evicted, repaired or restored until an operator decides."""
     part = _PART[case.mark]
     refusal = Refusal(
         reason=WhyNot.UNDONE_AGAIN,
@@ -154,7 +157,7 @@ def _restore(case: Case, program: str) -> Decision:
     """Put taint and cordon on again; "" for an owner that was seen at work."""
     taken = Refusal(
         reason=WhyNot.STAND_DOWN,
-        why=f"{program or _OWNER} took a part of the mark off the node",
+        why=f"{program or _OWNER} took a part of the taint and cordon off the node",
         subject=halts.PART_OF_TAINT,
         owner=program,
     )
@@ -162,10 +165,11 @@ def _restore(case: Case, program: str) -> Decision:
         why = f"{taken.why}, which is put back when this is over: {halt.why}"
         return phases.in_phase(case, replace(taken, why=why))
     again = phases.taint_write(case, case.status.phase, restored=bool(program))
-    # Until the mark is back the owner counts as just gone: its absence is nobody's cancel.
+    # Until the taint and cordon is back the owner counts as just gone: its absence is nobody's
+    # cancel.
     halt = taken if case.refusal(again) is not None else None
     status = halts.with_halts(case, halt)
-    why = f"{_OWNER} is over and took a part of the mark off: it is put back"
+    why = f"{_OWNER} is over and took a part of the taint and cordon off: it is put back"
     if program:
         why = f"the {_PART[case.mark]} was taken off by {program}: it is restored once"
     if halt is not None:
@@ -259,9 +263,9 @@ def _of_the_boot(case: Case) -> bool:
 def _boot_began(case: Case) -> float | None:
     """When the running boot began, or a later moment when it certainly ran; None: nobody knows.
 
-    A session that was opened in this boot has not seen it begin. Then it began when the kubelet
-    came back, and not after the session was there: so a kubelet that was away for a moment makes
-    no young boot of an old one.
+    A session that was opened in this boot has not observed it begin. Then it began when the
+    kubelet came back, and not after the session was there: so a kubelet that was away for a moment
+    makes no young boot of an old one.
     """
     booked = _latest(case.status, {NEW_BOOT})
     if booked is not None:

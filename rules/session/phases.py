@@ -43,7 +43,7 @@ from rules.session.validation.validating import begin_validation, end, validatin
 
 def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     """The phase's own rule, with pauses and suspended time already booked; `halt` where what
-    stops harm has more to say than `halt_of` knows.
+    stops disruption has more to say than `halt_of` knows.
     """
     halt = halt or halts.halt_of(case)
     status = evidence.with_evidence(case, halts.with_halts(case, halt))
@@ -105,10 +105,12 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         return _enter_tainted(case, status)
     elif permit.start:
         if case.node.spec.unschedulable and not is_fresh(case.node):
-            # Who cordoned it is recorded with the mark, and only a read names its managers.
+            # Who cordoned it is recorded with the taint and cordon, and only a read names its
+            # managers.
             why = "it is cordoned already"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
-        # On the node as it was seen last: the mark carries that version, and lands on no other.
+        # On the node as it was seen last: the taint and cordon carries that version, and lands on
+        # no other.
         return _enter_tainted(case, status, mark=taint_write(case, Phase.MARKED))
     elif permit.refusal is not None:
         refusal = permit.refusal
@@ -149,11 +151,11 @@ def _await_judgement(case: Case) -> Decision:
 def taint_write(
     case: Case, phase: str, *, boot: str = "", restored: bool = False
 ) -> TaintAndCordon:
-    """The mark of this session as a write on the node as it was read; `boot`: its cordon is put
-    back in this boot. `restored`: another controller took a part off.
+    """The taint and cordon of this session as a write on the node as it was read; `boot`: its
+    cordon is put back in this boot. `restored`: another controller took a part off.
     """
     first = next(iter(case.session.spec.causes), Cause())
-    # A person's cause needs no code; the taint then says who wanted it.
+    # An operator's cause needs no code; the taint then says who wanted it.
     reason = first.reason if is_reason_code(first.reason) else str(first.source)
     return TaintAndCordon(
         node=case.node.name,
@@ -184,7 +186,7 @@ def _enter_tainted(
 
 
 def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
-    """Another session's mark is on the node: off with it if that session has ended."""
+    """Another session's quarantine is on the node: off with it if that session has ended."""
     note = read_note(case.node)
     name = note.session if note else ""
     holder = next((other for other in case.seen.siblings if other.name == name), None)
@@ -192,7 +194,7 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
         return case.decision("Wait", status, because=f"{name} holds the node")
     if not is_fresh(case.node):
         return Decision(
-            step="ReadNode", because="an old mark is to come off", needs_fresh_node=True
+            step="ReadNode", because="an old quarantine is to come off", needs_fresh_node=True
         )
     old = remove_taint(case.node, name, orphan=holder is None)
     return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
@@ -201,10 +203,10 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
 def _sentence(
     case: Case, since: float, waiting_for: str, probed: DrainStatus | None = None
 ) -> str:
-    """What was done, what is next, what else a person should know."""
+    """What was done, what is next, what else an operator should know."""
     drain = case.drains
     if case.shadow:
-        would = f"asks that the node be marked ({case.policy.mark})"
+        would = f"asks that the node be quarantined ({case.policy.mark})"
         would += " and drained" if drain else ""
         would += f" ({would_drain(probed)})" if probed is not None else ""
         tests = case.policy.validate
@@ -217,7 +219,8 @@ def _sentence(
     elif waiting_for:
         text = f"its pods are evicted later: {waiting_for}"
     else:
-        # Whose turn it is to be drained is judged once the mark is on: a gang or a limit may wait.
+        # Whose turn it is to be drained is judged once the taint and cordon is on: a gang or a
+        # limit may wait.
         text = "its pods are evicted as soon as gangs, limits and budgets allow"
     if case.seen.untolerating:
         text += (
@@ -256,7 +259,9 @@ def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decis
 
 
 def _cordoned(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
-    """The mark is on, and nothing is evicted: level Cordon, or what the refusal says."""
+    """The taint and cordon is on, and nothing is evicted: level Cordon, or what the refusal
+    says.
+    """
     waiting_for = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Waiting: {waiting_for}.")
     sentence = _sentence(case, case.phase_since, waiting_for)
@@ -284,7 +289,7 @@ def _draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Dec
 
 
 def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
-    """Who is still there stays for now, the mark as well."""
+    """Who is still there stays for now, the taint and cordon as well."""
     status = st.with_refusal(status, case.now, None)
     if status.drain is not None:
         drain = msgspec.structs.replace(status.drain, waiting=Pods(), blocked=())
@@ -305,7 +310,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     message = f"Not repaired: {kept.why}." if kept is not None else ""
     also = []
     if arrived:
-        # Pods that came past the scheduler: a person ends what gpuward would have to repeat.
+        # Pods that came past the scheduler: an operator ends what gpuward would have to repeat.
         why = sentences.arrived(arrived)
         kept = Refusal(reason=WhyNot.POD_ARRIVED, why=why, permanent=True)
         message = f"Not empty: {why}."
@@ -334,7 +339,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
 
 
 def _failed_test(case: Case) -> Refusal | None:
-    """A test that failed on a node that nobody is asked to repair: no verdict would ever say
+    """A test that failed on a node that nobody is asked to repair: no health status would ever say
     so.
     """
     failed = next((c for c in case.causes if c.source == test_result.SOURCE), None)

@@ -1,10 +1,10 @@
-"""The last look before harm: may this write still go, on the node as it was just read?
+"""The last check before disruption: may this write still go, on the node as it was just read?
 
 Called by the gateway without an await before sending, with a node whose read was answered at most
 a second ago and took at most 5 s. Everything that could have changed since the decision is looked
-at again: the node's identity and boot, the session, its phase, its causes, its level and its mark,
-the policy, pauses, opt-out and other owners, and whether what is known of all that is recent
-enough. Whether a single pod may still go is asked of `rules.drain.plan` beside it.
+at again: the node's identity and boot, the session, its phase, its causes, its level and its taint
+and cordon, the policy, pauses, opt-out and other owners, and whether what is known of all that is
+recent enough. Whether a single pod may still go is asked of `rules.drain.plan` beside it.
 """
 
 from rules.api import names, quarantine_taint
@@ -48,11 +48,11 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return "the node's kubelet is silent"
     note = quarantine_taint.read_note(node)
     if note is None:
-        return "the node does not carry our mark"
+        return "the node does not carry our taint and cordon"
     if isinstance(write, d.EvictPod) and write.session and write.session != note.session:
-        return f"the node carries the mark of {note.session}"
+        return f"the node carries the taint and cordon of {note.session}"
     if quarantine_taint.quarantine_state(node, note.session) is not QuarantineState.WHOLE:
-        return "the mark on the node is not whole"
+        return "the taint and cordon on the node is not whole"
     session = snapshot.quarantines.get(note.session)
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
         return "the node rebooted"
@@ -95,14 +95,14 @@ def _tests(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str
 
 
 def _not_held(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
-    """Why no step and no test begins on the node: its session is over, or a person holds it."""
+    """Why no step and no test begins on the node: its session is over, or an operator holds it."""
     refusal = _open(session, node, snapshot)
     if refusal or session is None:
         return refusal
     if quarantine_taint.quarantine_state(node, session.name) is not QuarantineState.WHOLE:
-        return "the mark on the node is not whole"
+        return "the taint and cordon on the node is not whole"
     held = session.spec.hold or names.ANNOTATION_HOLD in node.annotations
-    return "a person holds the node" if held else ""
+    return "an operator holds the node" if held else ""
 
 
 def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
@@ -140,7 +140,7 @@ def _open(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapsho
 
 
 def _marks(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
-    """A first mark rests on causes; one that is put back, on the session alone."""
+    """A first quarantine rests on causes; one that is put back, on the session alone."""
     if session is None or session.status.phase not in {"", Phase.PENDING}:
         return ""
     return (

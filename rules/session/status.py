@@ -28,18 +28,18 @@ from rules.catalog.why_not import Refusal, WhyNot
 BY_GPUWARD: Final = "gpuward"
 BY_PERSON: Final = "person"
 NEEDS_HUMAN: Final = "QuarantineNeedsHuman"
-"""Reason of the Event on a node that says what a person has to see to."""
+"""Reason of the Event on a node that says what an operator has to see to."""
 PROPOSED: Final = "RepairProposed"
-"""Condition: a person is asked to let a repair step go; its reason is the step."""
+"""Condition: an operator is asked to let a repair step go; its reason is the step."""
 APPROVED: Final = "LetGo"
-"""Timeline entry of a repair step that a person let go: `STEP`, or `STEP: REASON`."""
+"""Timeline entry of a repair step that an operator let go: `STEP`, or `STEP: REASON`."""
 PAUSED_BY, PAUSE_OVER = "PausedBy", "PauseOver"
-"""Timeline steps: a pause keeps all harm from the node, and none does any more. The object of a
-pause is gone with its end, so whoever asks later who stopped what learns it here."""
+"""Timeline steps: a pause keeps all disruption from the node, and none does any more. The object
+of a pause is gone with its end, so whoever asks later who stopped what learns it here."""
 NEW_BOOT: Final = "NewBoot"
 """Timeline step: the moment a new boot was seen."""
 MORE_SEVERE: Final = "Graver"
-"""Timeline step: a cause is graver than the session's evidence had it."""
+"""Timeline step: a cause is more severe than the session's evidence had it."""
 EVIDENCE_INCIDENTS: Final = "incidents"
 """In `status.evidence`: what the session keeps of the faults that it was opened for."""
 _REMEMBERED: Final = frozenset({"Paused"})
@@ -87,12 +87,12 @@ def noted(
 
 
 def named(status: QuarantineStatus, causes: Iterable[Cause]) -> QuarantineStatus:
-    """`status` that names the gravest of `causes`, as each one that is written does."""
+    """`status` that names the most severe of `causes`, as each one that is written does."""
     return msgspec.structs.replace(status, reason=quarantine.most_severe_reason(causes))
 
 
 def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionStatus:
-    """The write of a whole status, guarded by the version of the session."""
+    """The write of an entire status, guarded by the version of the session."""
     return WriteSessionStatus(
         name=session.name,
         node=session.spec.node_name,
@@ -104,8 +104,8 @@ def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionS
 def with_more_severe(
     status: QuarantineStatus, causes: Iterable[Cause], now: float
 ) -> QuarantineStatus:
-    """The timeline says of a cause that it became graver, and the evidence follows: so it says it
-    once. Of a cause that came after the opening no evidence is kept, and nothing is said.
+    """The timeline says of a cause that it became more severe, and the evidence follows: so it
+    says it once. Of a cause that came after the opening no evidence is kept, and nothing is said.
     """
     kept: Any = status.evidence.get(EVIDENCE_INCIDENTS)
     if not isinstance(kept, list):
@@ -177,7 +177,7 @@ def with_refusal(
 ) -> QuarantineStatus:
     """Conditions Blocked and NeedsHuman as `refusal` says; without one both end.
 
-    `human`: why a person is needed, where that is another reason than what blocks.
+    `human`: why an operator is needed, where that is another reason than what blocks.
     """
     needed = refusal.reason if refusal is not None and refusal.permanent else human
     blocked = refusal.reason if refusal is not None else None
@@ -213,13 +213,13 @@ def times(status: QuarantineStatus, step: str) -> int:
 def with_taint_found(
     status: QuarantineStatus, tainted_at: str, opened_at: float, now: float
 ) -> QuarantineStatus:
-    """The status of a session whose mark was found on its node; one that ended before it was
-    recorded has it on record now, at the time that the mark itself says (`marked_at`).
+    """The status of a session whose quarantine was found on its node; one that ended before it was
+    recorded has it on record now, at the time that the taint and cordon itself says (`marked_at`).
     """
     if times(status, str(Phase.MARKED)) or status.mode == Mode.SHADOW:
         return status
     at = min(now, max(opened_at, timestamps.parse_time(tainted_at) or now))
-    return noted(status, str(Phase.MARKED), "its mark was found on the node", at)
+    return noted(status, str(Phase.MARKED), "its taint and cordon was found on the node", at)
 
 
 def drained_at(status: QuarantineStatus) -> float | None:
@@ -237,7 +237,7 @@ def drained_at(status: QuarantineStatus) -> float | None:
 
 
 # What a session says while the API server refuses a write on its node. A refusal replaces no other
-# obstacle that a person has to see, and never changes a phase. What was said, and the sentence
+# blocker that an operator has to see, and never changes a phase. What was said, and the sentence
 # without it, is kept in the evidence, so that both can be taken back.
 
 EVIDENCE_REFUSED: Final = "refusedWrite"
@@ -311,7 +311,7 @@ def _lost(path: str, sent: Any, stored: Any) -> Iterator[str]:
 def not_kept(
     write: WriteSessionStatus, lost: tuple[str, ...], node_uid: str, now: float
 ) -> EmitEvent:
-    """A definition of an older release drops what it does not know, and says so to nobody."""
+    """A definition of an older release drops what it does not know, and reports it to nobody."""
     message = (
         f"The definitions in this cluster do not keep {sentences.some(lost)} of GPUQuarantine, "
         "so they are older than the remediator: bring them up to date with kubectl apply -k "

@@ -61,7 +61,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,252}", re.ASCII)
 def is_pasteable(word: str) -> bool:
     """Whether a shell takes `word` as the one word it is: a reason, an address, a UUID.
 
-    An agent writes them, and a person pastes what names them where an agent has no rights.
+    An agent writes them, and an operator pastes what names them where an agent has no rights.
     """
     return _PLAIN.fullmatch(word) is not None
 

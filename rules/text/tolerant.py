@@ -151,8 +151,8 @@ def _bounded(text: str, chars: int = 200) -> str:
 
 _MOST: Final = 16_384
 _MOST_CHARS: Final = 4_000_000
-"""Pieces, and characters in them, that are remembered: beyond that it begins anew, so that what is
-gone can be freed and nobody's long texts fill the memory."""
+"""Pieces, and characters in them, that are remembered: beyond that it begins again, so that what
+is gone can be freed and nobody's long texts fill the memory."""
 _LONGEST: Final = 8_192
 """Characters: a longer string is hardly anybody else's, and is compared for nothing."""
 
@@ -160,8 +160,8 @@ _LONGEST: Final = 8_192
 class Sharing:
     """Pieces seen so far, so that equal ones are held once.
 
-    Equal pieces are interchangeable, since all of them are immutable; maps are made anew and never
-    shared, since they are not.
+    Equal pieces are interchangeable, since all of them are immutable; maps are made again and
+    never shared, since they are not.
     """
 
     def __init__(self) -> None:

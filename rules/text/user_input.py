@@ -143,7 +143,7 @@ def duplicate_key(root: Any) -> str:
     """`budget.minimum is given twice, in lines 3 and 7; keep one of them`, of the first key that a
     mapping below a composed YAML node (None for an empty file) has twice; "" where none has.
 
-    Each node is looked at once, however many aliases name it, and nothing recurses.
+    Each node is checked once, however many aliases name it, and nothing recurses.
     """
     seen: set[int] = set()
     waiting: list[tuple[Any, str]] = [(root, "")]

@@ -60,7 +60,7 @@ def until(check: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) 
 
 
 def served(hosted: HostedServer, *, agent: str = "", user: str = "", verb: str = "") -> int:
-    """How many calls of one program or person the server answered."""
+    """How many calls of one program or operator the server answered."""
     return sum(
         one.agent.startswith(agent) and user in one.user and verb in one.verb and one.code < 300
         for one in tuple(hosted.server.requests.all)

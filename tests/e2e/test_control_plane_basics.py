@@ -33,7 +33,7 @@ async def test_kubectl_drains_a_node_within_the_budget(cluster) -> None:
 
 
 async def test_job_pods_under_a_maximum_stay_stale_for_ever(cluster) -> None:
-    """The budget meets the pods at its first look, so that no look ever succeeds."""
+    """The budget meets the pods at its first check, so that no look ever succeeds."""
     await cluster.add(Gang(name="llm", pods=2, pool="gpu"), pool=POOL)
     pod = (await cluster.ready_pods("llm", 2))[0]
     await cluster.add_budget("llm", "training", maxUnavailable=1)

@@ -1,4 +1,4 @@
-"""The demo as a person runs it: every act ends as promised, and kubectl shows it in 120
+"""The demo as an operator runs it: every act ends as promised, and kubectl shows it in 120
 columns.
 """
 
@@ -57,7 +57,7 @@ def compare(name: str, actual: str) -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_every_act_ends_as_promised_and_kubectl_shows_it() -> None:
-    """Each fault has its expected outcome, and tables a person can read."""
+    """Each fault has its expected outcome, and tables an operator can read."""
     with subprocess.Popen(
         [sys.executable, "-m", "hack.sim.demo", "--nodes", "24"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -1,4 +1,4 @@
-"""The review page as a person uses it: a real Chromium on a running demo with real programs.
+"""The review page as an operator uses it: a real Chromium on a running demo with real programs.
 
 `hack/screenshots` renews the pictures under docs/images/.
 """

@@ -193,7 +193,7 @@ def test_state_and_object_stay_small(seed: int) -> None:
 
 @pytest.mark.slow
 def test_state_and_object_stay_bounded_over_a_long_life() -> None:
-    """A tenth of a million observations; the whole million, seven minutes of CPU, where asked
+    """A tenth of a million observations; the entire million, seven minutes of CPU, where asked
     for.
     """
     every = bool(os.environ.get("GPUWARD_EXHAUSTIVE"))

@@ -112,7 +112,7 @@ def by_kubectl(cluster: Cluster) -> None:
 
 
 def by_queue(cluster: Cluster, watched: bool) -> None:
-    """One look and one pump a second; `watched`: the PDB's watch works."""
+    """One check and one pump a second; `watched`: the PDB's watch works."""
     queue = PdbQueue()
     allowed = cluster.allowed
     while cluster.left and cluster.now < 4 * LIMIT_S:

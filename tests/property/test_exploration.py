@@ -26,7 +26,7 @@ from tests.support.exploration.search import (
 )
 
 GANG: dict[str, Any] = {"gang": True, "at_most": 2}
-LATER = frozenset({"person uncordons", "leader"})
+LATER = frozenset({"operator uncordons", "leader"})
 
 
 def _holds(report: Report, *, complete: bool = True) -> None:
@@ -105,7 +105,7 @@ _OWNER_LEAVES_UNOBSERVED = (
 
 
 def _long_without_leader() -> Exploration:
-    """Node a was marked and stood down for Karpenter; nobody has looked since it left."""
+    """Node a was quarantined and stood down for Karpenter; nobody has looked since it left."""
     actors = frozenset({"karpenter", "leader"})
     before = exploration(actors, 3, faults=(1, 0))
     start = play(before, _OWNER_LEAVES_UNOBSERVED)._replace(left=1)
@@ -118,7 +118,7 @@ def test_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _finds(_long_without_leader().run(), "a-word-stands")
 
 
-@pytest.mark.parametrize("act", ["faults", "operator", "person lowers", "reboot"])
+@pytest.mark.parametrize("act", ["faults", "operator", "operator lowers", "reboot"])
 def test_finds_15_when_it_is_put_back(act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules.session.recheck._drains", lambda *_: "")
     actors = frozenset({act})

@@ -3,7 +3,7 @@
 A Hypothesis state machine plays faults, repairs, people, owners, outages and crashes against the
 replica in the virtual cluster of the scenario tests, and checks after every step what must
 be true always: never over budget, never a foreign cordon undone, never a pod evicted that is not
-on the node, every mark owned, every wait explained, nothing touched in Shadow.
+on the node, every quarantine owned, every wait explained, nothing touched in Shadow.
 """
 
 import math
@@ -60,7 +60,7 @@ class Fleet(RuleBasedStateMachine):
         self.views: dict[str, Any] = {}
         """The last view of every object: the same one while nothing changes, as in a cache."""
         self.cordoned: set[str] = set()
-        """Nodes a person cordoned while they were not ours."""
+        """Nodes an operator cordoned while they were not ours."""
         for name in NODES:
             self.world.add_node(name, labels={"rack": name[0]})
             self.world.add_pod(f"web-{name}", name, labels={"app": name[0]})
@@ -159,7 +159,7 @@ class Fleet(RuleBasedStateMachine):
     def a_person_deletes_the_sessions(self, node: str) -> None:
         for session in self.world.sessions(node):
             del self.world.quarantines[session.name]
-        # After two seconds it is known that a person asked for it.
+        # After two seconds it is known that an operator asked for it.
         self._go(3)
 
     @rule(on=st.booleans())
@@ -247,7 +247,7 @@ class Fleet(RuleBasedStateMachine):
                 assert own_taint(self.world.node(name)) is None, f"{name}: a taint without a note"
                 continue
             session = self.world.quarantines.get(note.session)
-            assert session is not None, f"{name} carries the mark of no session"
+            assert session is not None, f"{name} carries the taint and cordon of no session"
             phase = session.get("status", {}).get("phase")
             assert phase not in {"Released", "Cancelled", "NodeGone"}, f"{name}: {phase}"
 
@@ -279,12 +279,16 @@ class Fleet(RuleBasedStateMachine):
     @invariant()
     def it_comes_to_rest(self) -> None:
         if hasattr(self, "world"):
-            for _ in range(4):  # what one node gives back, another may take, one cycle later
+            for _ in range(
+                4
+            ):  # what one node returns to service, another may take, one cycle later
                 before = len(self.world.sent)
                 self.world.cycle()
             kinds = (d.TaintAndCordon, d.RemoveTaint, d.CreateSession, d.PatchSessionSpec)
             again = [w for _, w, _, _ in self.world.sent[before:] if isinstance(w, kinds)]
-            assert again == [], "a cycle at the same moment marks, unmarks and opens nothing"
+            assert again == [], (
+                "a cycle at the same moment taints and cordons, unmarks and opens nothing"
+            )
 
 
 Fleet.TestCase.settings = settings(

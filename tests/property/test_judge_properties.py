@@ -1,4 +1,4 @@
-"""Whatever the senses report, judgement stands: it never raises, stays small, and repeats
+"""Whatever the collectors report, judgement stands: it never raises, stays small, and repeats
 itself.
 """
 

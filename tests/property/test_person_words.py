@@ -1,5 +1,5 @@
-"""Whatever comes to a fault, leaves it, or ends its session, in any order: a person is heard, and
-asked once about what came since.
+"""Whatever comes to a fault, leaves it, or ends its session, in any order: an operator is heard,
+and asked once about what came since.
 """
 
 import random
@@ -19,14 +19,14 @@ ACTS = 30
 
 @dataclass
 class Node:
-    """The node, with what a person has seen of its fault."""
+    """The node, with what an operator has seen of its fault."""
 
     dice: random.Random
     world: World = field(
         default_factory=lambda: World(policy_of(budget=ROOMY, release={"healthyFor": "30s"}))
     )
     heard: list[tuple[frozenset[str], int]] = field(default_factory=list)
-    """GPUs and severity of the fault each time that the person ended a session for it."""
+    """GPUs and severity of the fault each time that the operator ended a session for it."""
 
     @property
     def fault(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Node:
         self.heard.append((frozenset(self.fault["gpus"]), severity))
 
     def _as_it_came(self) -> int:
-        """What the session said at its opening the person has seen as well."""
+        """What the session said at its opening the operator has seen as well."""
         causes = [c for s in self.world.sessions(NODE)[-1:] for c in s.spec.causes]
         return max((SEVERITIES.index(c.severity) for c in causes), default=-1)
 

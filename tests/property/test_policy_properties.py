@@ -1,4 +1,6 @@
-"""Any document is a policy or has problems that can be told; any trigger is bounded and stable."""
+"""Any document is a policy or has problems that can be reported; any trigger is bounded and
+stable.
+"""
 
 from typing import Any
 

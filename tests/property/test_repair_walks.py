@@ -53,7 +53,7 @@ class Forbidden:
         assert not world.pauses, "asked while paused"
         assert "gpuward.io/hold" not in found["metadata"]["annotations"], "asked while held"
         assert found["metadata"]["labels"].get("gpuward.io/opt-out") != "true", "opted out"
-        assert found["spec"].get("unschedulable"), "asked for a node that a person uncordoned"
+        assert found["spec"].get("unschedulable"), "asked for a node that an operator uncordoned"
         assert not world.session(node).spec.hold, "asked while held"
 
     def _is_too_many(self, node: str, session: str, step: str) -> None:

@@ -50,7 +50,7 @@ class Walk(ValidationWorld):
             self.delete_job(name)
 
     def never(self, write: d.Write) -> None:
-        """Looked at before each write lands."""
+        """Checked before each write lands."""
         if isinstance(write, CreateTestJob):
             assert not self.pauses
             assert "gpuward.io/hold" not in self.nodes[NODE]["metadata"]["annotations"]
@@ -85,7 +85,7 @@ def test_no_walk_ends_with_a_release_that_no_pass_stands_behind(seed: int) -> No
     world.speak(NODE)
     world.close_all(NODE)
     world.becomes = ["passes"]
-    # What may still run comes to its end; then a person reboots the node.
+    # What may still run comes to its end; then an operator reboots the node.
     world.run(1500, step=30)
     world.close_all(NODE)
     world.reboot(NODE)

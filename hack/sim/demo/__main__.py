@@ -85,7 +85,7 @@ def _why_not(nodes: int) -> str:
         return f"the acts need {MINIMUM_NODES} nodes; give {MINIMUM_NODES} to {MOST_NODES}"
     if nodes > MOST_NODES:
         return (
-            f"one process simulates the whole cluster, up to {MOST_NODES} nodes; 1,000 "
+            f"one process simulates the entire cluster, up to {MOST_NODES} nodes; 1,000 "
             "and more are measured by python -m hack.bench.remediator"
         )
     return ""

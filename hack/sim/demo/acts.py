@@ -1,8 +1,8 @@
 """The demo's faults: how each one arrives, what must come of it, and what did.
 
 An act breaks something the way it breaks in the field (a kernel line, a counter in the driver, a
-verdict) and then only watches the API server. What it returns is what happened, never what was
-hoped for.
+health status) and then only watches the API server. What it returns is what happened, never what
+was hoped for.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ async def link_fails(stage: Stage) -> Outcome:
 
 
 async def by_hand(stage: Stage) -> Outcome:
-    """A person cordons a node with the plugin, asks why, and gives it back."""
+    """An operator cordons a node with the plugin, asks why, and gives it back."""
     node = stage.cast.by_hand
     ledger = stage.ledger
     reason = ("--reason", "fan noise", "--yes")
@@ -105,7 +105,7 @@ async def by_hand(stage: Stage) -> Outcome:
     back = code == 0 and await until(lambda: ledger.clean(node), within_s=TIMEOUT_S)
     return Outcome(
         true=taken and back and "fan noise" in why,
-        text=f"{'taken' if taken else 'NOT taken'}, {'given back' if back else 'NOT given back'}",
+        text=f"{'taken' if taken else 'NOT taken'}, {'returned' if back else 'NOT returned'}",
         path="kubectl gpuward",
     )
 
@@ -124,7 +124,7 @@ XID_95 = "NVRM: Xid (PCI:0000:9d:00): 95, pid=7731, name=tritonserver, Uncontain
 
 
 async def fallen_off_the_bus(stage: Stage) -> Outcome:
-    """Xid 79 on a training node: marked within a second, drained, quarantined."""
+    """Xid 79 on a training node: quarantined within a second, drained, quarantined."""
     node = stage.cast.training
     watch = Stopwatch.start(stage, node)
     stage.agents[node].kernel_line(XID_79)
@@ -186,7 +186,7 @@ async def row_remap_failure(stage: Stage) -> Outcome:
 
 
 async def protected_pod(stage: Stage) -> Outcome:
-    """The node's only pod is protected for good: marked at once, named, never forced."""
+    """The node's only pod is protected for good: quarantined at once, named, never forced."""
     node = stage.cast.protected
     ledger = stage.ledger
     watch = Stopwatch.start(stage, node)
@@ -247,7 +247,7 @@ async def storm(stage: Stage) -> Outcome:
         true=opened and over and len(taken) <= allowed and most >= len(nodes) - allowed,
         text=f"{len(taken)} of {len(nodes)} taken, {most} held back, "
         f"{'alarm over' if over else 'NOT over'}",
-        path="scripted verdicts",
+        path="scripted health statuses",
     )
 
 
@@ -296,7 +296,7 @@ ACTS = (
     ),
     Act(
         name="by-hand",
-        title="a person takes a node out and gives it back",
+        title="an operator takes a node out and gives it back",
         expected="cordoned, released, as it was",
         at_s=14.0,
         play=by_hand,
@@ -310,7 +310,7 @@ ACTS = (
     ),
     Act(
         name="storm",
-        title="a whole rack reports Xid 119",
+        title="an entire rack reports Xid 119",
         expected="breaker holds the rack back, alarm passes",
         at_s=10.0,
         play=storm,

@@ -30,7 +30,7 @@ GPU_QUARANTINES = Resource(GROUP, VERSION, "gpuquarantines", False, "GPUQuaranti
 
 
 class Ledger:
-    """The newest state of nodes, verdicts, sessions and pods, and first times by node."""
+    """The newest state of nodes, health statuses, sessions and pods, and first times by node."""
 
     def __init__(self, caches: Caches) -> None:
         self.nodes: dict[str, Object] = {}
@@ -62,7 +62,7 @@ class Ledger:
                 seen.append(phase)
 
     def quarantined(self, node: str) -> bool:
-        """The node carries our whole mark: taint, cordon and annotation."""
+        """The node carries our whole taint and cordon: taint, cordon and annotation."""
         found = self.nodes.get(node)
         if found is None:
             return False
@@ -75,7 +75,7 @@ class Ledger:
         )
 
     def clean(self, node: str) -> bool:
-        """The node is schedulable and carries nothing of our mark."""
+        """The node is schedulable and carries nothing of our taint and cordon."""
         found = self.nodes.get(node)
         if found is None or found["spec"].get("unschedulable"):
             return False

@@ -1,8 +1,8 @@
 """What mends the demo's nodes besides gpuward: tests under load that end, Machines that go.
 
 The pods of tests run on simulated kubelets, so somebody has to say what they find; and what a
-Cluster API does with a Machine that is marked for remediation is done here, as its health check
-and its set of Machines would.
+Cluster API does with a Machine that is quarantined for remediation is done here, as its health
+check and its set of Machines would.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class TestBench:
         """Nodes whose next test finds something."""
 
     async def install(self) -> None:
-        """The PodTemplate that component `validate` brings; its pod runs until it is told."""
+        """The PodTemplate that component `validate` brings; its pod runs until it is reported."""
         pod = {
             "spec": {
                 "restartPolicy": "Never",
@@ -89,13 +89,13 @@ def _check(gpus: int) -> dict[str, Any]:
 
 
 class Machines:
-    """The Machines behind some nodes, and what becomes of one that is marked."""
+    """The Machines behind some nodes, and what becomes of one that is quarantined."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def back(self, node: Mapping[str, Any]) -> None:
-        """From now on this node belongs to a Machine, and both say so."""
+        """From now on this node belongs to a Machine, and both report it."""
         name, machine = node["metadata"]["name"], _machine_of(node["metadata"]["name"])
         try:
             await self._client.create(NAMESPACES, {"metadata": {"name": _SPACE}})

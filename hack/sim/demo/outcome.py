@@ -74,7 +74,7 @@ def phase(stage: Stage, node: str) -> str:
 
 
 def active(stage: Stage, node: str, reason: str) -> bool:
-    """Whether the node says so now."""
+    """Whether the node reports it now."""
     return any(i["reason"] == reason and i.get("active") for i in stage.ledger.incidents(node))
 
 

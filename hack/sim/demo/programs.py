@@ -28,7 +28,7 @@ ANY_PORT = "127.0.0.1:0"
 
 
 class Program:
-    """One process of ours; its output goes to `log`."""
+    """One process of gpuward; its output goes to `log`."""
 
     def __init__(self, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
         self._arguments = [
@@ -61,7 +61,7 @@ class Program:
         return None if self._process is None else self._process.poll()
 
     def tail(self, lines: int = 12) -> str:
-        """Name and last lines of the log, for a person who wonders what went wrong."""
+        """Name and last lines of the log, for an operator who wonders what went wrong."""
         last = self.log.read_text(errors="replace").splitlines()[-lines:]
         return "\n  ".join([f"{self.log.name}:", *last])
 
@@ -125,7 +125,7 @@ class DemoAgent:
         self._write()
 
     def reboot(self, boot: str) -> None:
-        """The machine starts anew: a fresh kernel log in another boot."""
+        """The machine starts again: a fresh kernel log in another boot."""
         self.program.stop()
         self._kernel_log.write_text("")
         self._sequence, self._started = 0, time.monotonic()

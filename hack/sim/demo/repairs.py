@@ -95,7 +95,9 @@ async def load_finds_more(stage: Stage) -> Outcome:
 
 
 async def machine_replaced(stage: Stage) -> Outcome:
-    """No reset mends the memory: its Machine is marked, goes with the node, and a spare joins."""
+    """No reset mends the memory: its Machine is quarantined, goes with the node, and a spare
+    joins.
+    """
     node = stage.cast.memory
     ledger = stage.ledger
     quarantined = False
@@ -105,7 +107,7 @@ async def machine_replaced(stage: Stage) -> Outcome:
         quarantined = await stage.machines.is_quarantined(node)
 
     if not await until(lambda: quarantined, within_s=2 * TIMEOUT_S, step=look):
-        text = f"its Machine was not marked: {phase(stage, node)}"
+        text = f"its Machine was not quarantined: {phase(stage, node)}"
         return Outcome(true=False, text=text, path="Machine")
     await asyncio.sleep(DWELL_S / 3)
     spare = await stage.replace(node)

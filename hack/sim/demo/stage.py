@@ -76,7 +76,7 @@ class Cast:
     linked: str
     protected: str
     by_hand: str
-    """Runs no agent: a person takes it out and gives it back."""
+    """Runs no agent: an operator takes it out and gives it back."""
     rack: tuple[str, ...]
     reset: str
     climbs: str
@@ -294,7 +294,7 @@ class Stage:
         return spare
 
     async def plugin(self, *arguments: str) -> tuple[int, str]:
-        """What a person types: `kubectl gpuward ARGUMENTS`; exit status and what it prints."""
+        """What an operator types: `kubectl gpuward ARGUMENTS`; exit status and what it prints."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(self.kubeconfig),
             *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,

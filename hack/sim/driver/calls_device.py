@@ -51,7 +51,7 @@ def shut_down(library: SimulatedLibrary) -> int:
 
 @system_call("nvmlErrorString", needs_init=False)
 def error_string(_library: SimulatedLibrary, code: Any) -> Any:
-    # A C string, not a return code: pynvml sets the function's restype to say so.
+    # A C string, not a return code: pynvml sets the function's restype to report it.
     return f"simulated NVML error {number_of(code)}".encode()
 
 

@@ -286,7 +286,7 @@ class PushedEvent(_Part):
 
 
 class Node(_Part):
-    """The whole node. `missing` adds to the symbols that the driver's branch lacks anyway."""
+    """The entire node. `missing` adds to the symbols that the driver's branch lacks anyway."""
 
     driver: Driver
     gpus: list[Gpu]

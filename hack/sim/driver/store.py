@@ -1,7 +1,8 @@
 """The YAML file of a simulated node: read again whenever it changes, and changed from Python.
 
-A broken edit keeps the last good description and says so once on standard error, so that a person
-who types in the file never sees the node vanish. The PCI bus of the node is read from it, too.
+A broken edit keeps the last good description and reports it once on standard error, so that an
+operator who types in the file never sees the node vanish. The PCI bus of the node is read from it,
+too.
 """
 
 import os
@@ -151,7 +152,7 @@ def device_files(path: str | Path) -> list[str]:
 
 
 def host_of(node: Node, identity: HostSeen) -> HostSeen:
-    """A look at the node's host; `identity` is of the machine that simulates it."""
+    """A check at the node's host; `identity` is of the machine that simulates it."""
     host = node.host
     ports = range(host.infiniband_ports)
     seen = replace(

@@ -219,7 +219,7 @@ def _counts(values: Mapping[Signal, Value], scope: str) -> dict[str, int]:
 
 
 def _nvlink(node: NodeRead, row: int) -> dict[str, Any]:
-    """The links; counters are those of the whole GPU and stand on its first link."""
+    """The links; counters are those of the entire GPU and stand on its first link."""
     read = node.gpus[row]
     found: dict[str, Any] = {"count": read.gpu.device.links}
     if not read.gpu.device.links:

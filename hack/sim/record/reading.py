@@ -57,7 +57,7 @@ class GpuRead(NamedTuple):
 
 
 class NodeRead(NamedTuple):
-    """The whole node. `distances` are NVML's topology levels between each two GPUs."""
+    """The entire node. `distances` are NVML's topology levels between each two GPUs."""
 
     driver: str
     nvml: str
@@ -163,7 +163,7 @@ def _instances(ask: Callable[..., Any]) -> Iterator[dict[str, Any]]:
                 "ci": nvml.nvmlDeviceGetComputeInstanceId(device),
             }
         except nvml.NVMLError:
-            continue  # taken apart while it was looked at
+            continue  # taken apart while it was checked
 
 
 def _distance(call: Caller, one: Gpu, other: Gpu) -> int | None:

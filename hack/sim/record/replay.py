@@ -1,7 +1,7 @@
 """Does the description replay: reads it back through the simulated driver and mends what differs.
 
 Called by the recorder. An answer that the simulator would give and the part did not is written
-down as the code the part gave; what still differs then is for a person to know.
+down as the code the part gave; what still differs then is for an operator to know.
 """
 
 from pathlib import Path

@@ -170,9 +170,9 @@ def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
     name = f"PCIeReplayRateGen{min(int(generation), _MOST_PCIE_GENERATION)}"
     if name not in sample.thresholds.thresholds:
         return None
-    per_queue = rate * 60 / lanes
-    bad = per_queue > sample.thresholds[name].value
-    return Look(bad, not bad, f"pcie_replays {per_queue:.2f} per lane and minute", name)
+    per_lane = rate * 60 / lanes
+    bad = per_lane > sample.thresholds[name].value
+    return Look(bad, not bad, f"pcie_replays {per_lane:.2f} per lane and minute", name)
 
 
 def _links(sample: Sample, limit: Threshold) -> Look | None:
@@ -184,7 +184,7 @@ def _links(sample: Sample, limit: Threshold) -> Look | None:
 
 def _named(sample: Sample) -> str:
     """Which links are down, for whoever looks at the cable or the tray; "" where links that the
-    GPU lacks by design cannot be told from them.
+    GPU lacks by design cannot be reported from them.
     """
     states = sample.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or not sample.links_down:

@@ -60,7 +60,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     for uuid, values in list(seen.gpus.items())[:64]:
         view = find_gpu(on.state, uuid)
         if changed_at < on.now and view is not None and view.values:
-            # The exporter has not read anew: nothing is measured, or confirmed, by a copy.
+            # The exporter has not read again: nothing is measured, or confirmed, by a copy.
             on = on.with_gpu(structs.replace(view, answered_at=on.now, read_at=on.now))
             continue
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
@@ -71,7 +71,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
 
 
 def _enumerate(state: NodeState, seen: facts.DcgmSeen) -> NodeState:
-    """GPUs that the page lists are there; those it stopped listing are not seen."""
+    """GPUs that the page lists are there; those it stopped listing are not observed."""
     gpus = {
         key: structs.replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()
     }

@@ -34,7 +34,7 @@ _MAX_PORTS: Final = 64
 
 
 def judge_ports(on: Judging, seen: HostSeen) -> Judging:
-    """Take one look at the ports; a host without adapters has none to look at."""
+    """Take one check at the ports; a host without adapters has none to look at."""
     known = _named(on.state)
     ports = {
         port.name: _stepped(on.state.ports.get(port.name, PortView()), port, on.now, known=known)
@@ -73,7 +73,7 @@ def _named(state: NodeState) -> frozenset[str]:
 
 
 def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[str]) -> PortView:
-    """One port after a look."""
+    """One port after a check."""
     if port.active:
         good = view.good_looks + 1
         if view.down_since is None or good >= reasons.REASONS[PORT_DOWN].closes_on.count:

@@ -64,7 +64,7 @@ _NO_PROOF: Final = frozenset(
 """Lines that healthy GPUs have printed, too: they count when the present agrees."""
 
 _PCI_KINDS: Final = frozenset({LineKind.PCIE_BANDWIDTH, LineKind.D3COLD})
-"""Lines about any PCI device: of interest only where the device is a GPU of ours."""
+"""Lines about any PCI device: of interest only where the device is a GPU of gpuward."""
 
 _PORT_KINDS: Final = frozenset({LineKind.AER, LineKind.DPC})
 """Lines about a GPU or a bridge above one."""
@@ -76,7 +76,7 @@ def judge_line(on: Judging, seen: KernelLineSeen) -> Judging:
     """Take one recognised record; a record already judged changes nothing.
 
     Records that syslog(2) gave carry no sequence (-1): they never move the cursor, and those of
-    the past are told by their content (`judge.recording`).
+    the past are reported by their content (`judge.recording`).
     """
     if seen.sequence >= 0:
         if seen.boot_id == on.state.cursor_boot and seen.sequence <= on.state.cursor_seq:
@@ -182,7 +182,7 @@ def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
         return on
     row = reasons.REASONS[reason]
     if line.kind is LineKind.GSP_ERROR and line.detail is not None:
-        # The first lines of a GSP that hangs, which laptops print for hours without harm.
+        # The first lines of a GSP that hangs, which laptops print for hours without disruption.
         row = replace(being_judged(row), closes_on=SILENCE_3M)
     finding = replace(_finding(on.state, seen, row), needs_present=line.kind in _NO_PROOF)
     if line.kind in _PORT_KINDS and not _is_gpu(on.state, line.pci or ""):

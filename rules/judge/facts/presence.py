@@ -4,7 +4,7 @@ Called by `judge` for inventories, PCI looks, presence readings and failed calls
 driver is not eight lost GPUs: nothing is judged lost unless the driver is loaded, other GPUs
 answer, and nobody asked us to let go. Lost is a GPU that was seen in this boot and of which more
 is known than its absence: its configuration space reads all ones, the driver or a kernel line
-says so. Fewer than expected without that are a wrong count, or were removed on purpose.
+reports it. Fewer than expected without that are a wrong count, or were removed on purpose.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ _ANSWER_AGE_S: Final = 60.0
 
 
 def take_inventory(on: Judging, seen: Inventory) -> Judging:
-    """Take what the driver enumerates; another driver or UUID starts every baseline afresh."""
+    """Take what the driver enumerates; another driver or UUID starts every baseline again."""
     if seen.driver != on.state.driver and on.state.driver:
         gpus = {key: replace(view, counters={}) for key, view in on.state.gpus.items()}
         on = on.replace(gpus=gpus)
@@ -66,7 +66,7 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
 
 
 def take_functions(on: Judging, seen: PciSeen) -> Judging:
-    """Take one look at the PCI bus: learn the count, and look for what is gone."""
+    """Take one check at the PCI bus: learn the count, and look for what is gone."""
     first = not on.state.pci_at
     on = on.replace(functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now)
     present = expected_gpus.gpu_addresses(on.state.functions, on.state.excluded)
@@ -124,8 +124,8 @@ def count_gpus(on: Judging) -> Judging:
 
 
 def _explained(state: NodeState) -> int:
-    """How many GPUs that the driver does not enumerate are known to be lost: each is told of by
-    its own incident, also one that a boot brought back neither to the driver nor to the bus.
+    """How many GPUs that the driver does not enumerate are known to be lost: each is reported of
+    by its own incident, also one that a boot brought back neither to the driver nor to the bus.
     """
     seen = [v for v in state.gpus.values() if not v.enumerated and _known_lost(state, v)]
     accused = {

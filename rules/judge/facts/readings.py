@@ -252,7 +252,7 @@ def _bursts(times: Iterable[float], apart_s: float) -> int:
 
 
 def links_returned(on: Judging, view: GpuView) -> Judging:
-    """Take one look at a GPU's links: what waits for their return ends when it lasts."""
+    """Take one check at a GPU's links: what waits for their return ends when it lasts."""
     looks = view.links_up + 1 if present.all_links_up(on.state, view) else 0
     on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
     if looks < _RETURNED_LOOKS:

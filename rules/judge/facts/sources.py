@@ -70,9 +70,9 @@ _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
 def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
-    """Take what a sense says about itself.
+    """Take what a collector says about itself.
 
-    A sense that starts again after the agent's restart keeps its restored state for the grace,
+    A collector that starts again after the agent's restart keeps its restored state for the grace,
     so that a rollout of the agent turns no node to Unknown.
     """
     old = on.state.sources.get(seen.source)
@@ -86,7 +86,7 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
         return on
     back = seen.source is facts.SourceName.NVML and seen.state is facts.SourceState.UP
     if back and old is not None and old.state is not facts.SourceState.UP:
-        # The driver may have been restarted meanwhile: links that train anew were not down.
+        # The driver may have been restarted meanwhile: links that train again were not down.
         gpus = {
             key: replace(v, checks=closing.without_looks(v)) for key, v in on.state.gpus.items()
         }
@@ -102,8 +102,8 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
 def settle_driver(on: Judging) -> Judging:
     """Where there is neither a driver nor a GPU, NVML is Absent by nature and blinds nobody.
 
-    One NVIDIA function on the bus, one GPU that should be here, or a bus that was not seen, and
-    an absent driver is what keeps us from seeing.
+    One NVIDIA function on the bus, one GPU that should be here, or a bus that was not observed,
+    and an absent driver is what keeps us from seeing.
     """
     view = on.state.sources.get(facts.SourceName.NVML)
     if view is None or view.reason != DRIVER_ABSENT:
@@ -117,7 +117,7 @@ def settle_driver(on: Judging) -> Judging:
 
 
 def expire_restored(on: Judging) -> Judging:
-    """After the grace, a sense that did not speak is Down, whatever an earlier agent saw."""
+    """After the grace, a collector that did not speak is Down, whatever an earlier agent saw."""
     if not on.state.restored_sources or on.now < on.state.started_at + START_GRACE_S:
         return on
     down = SourceView(state=facts.SourceState.DOWN, reason=STARTING, since=on.now)

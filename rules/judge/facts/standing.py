@@ -1,6 +1,6 @@
 """Standing checks, the one engine: raise with evidence, renew silently, close.
 
-A check is a row: its reason, how a look measures it, and what is remembered between two looks (N
+A check is a row: its reason, how a check measures it, and what is remembered between two checks (N
 of M, or a flag that one re-read confirms). What it means stands under its reason in
 `rules.catalog.reasons`, its numbers under the same name in `rules.catalog.thresholds`. The tables
 are in `judge.facts`: checks of a GPU's readings (a `Sample`), of the host, of two sources side by
@@ -67,7 +67,7 @@ _S = TypeVar("_S")
 
 
 class Look(NamedTuple):
-    """What one look says: bad, good again, or neither, with hysteresis between the two.
+    """What one check says: bad, good again, or neither, with hysteresis between the two.
 
     `limit` names the threshold where it is not the one of the check's reason.
     """
@@ -97,8 +97,8 @@ class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
     """One row. `measure` takes what a poll read and the threshold; None: it says nothing.
 
     `counts`: each time it is raised is one sighting more. `renews`: every poll that finds it
-    standing says so, not only those that change what is remembered. `heavier` is the reason that
-    stands instead where more is known, `caused_by` the Xid whose incident it belongs to.
+    standing reports it, not only those that change what is remembered. `heavier` is the reason
+    that stands instead where more is known, `caused_by` the Xid whose incident it belongs to.
     """
 
     reason: str

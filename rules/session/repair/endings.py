@@ -231,7 +231,7 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
 
 def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
     """`taken` as it is while the API server refuses such writes on the node: it waits, and after a
-    while what stands is left to a person.
+    while what stands is left to an operator.
     """
     said = seen.refused.get(NodeWrite.UNREPAIR)
     if said is None or not taken.writes:

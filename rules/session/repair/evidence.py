@@ -40,7 +40,7 @@ _NOTED: Final = "Evidence"
 _FIRST_LOOK_S: Final = 5.0
 """An agent that can ask its GPUs keeps it within 2 to 4 s (`agent/publish/evidence.py`)."""
 _EARLY_S: Final = 900.0
-"""An agent that has not kept any this long after the mark has given up."""
+"""An agent that has not kept any this long after the taint and cordon has given up."""
 
 
 def recorded(status: QuarantineStatus) -> str:
@@ -61,8 +61,8 @@ def wanted_of(session: QuarantineView, now: float) -> bool:
 
 def look_again_s(session: QuarantineView, now: float) -> float | None:
     """In how many seconds the edge should look again for evidence that is wanted: soon after the
-    mark, then after ever twice as long, so that it is on record when it is about as old again, and
-    a storm costs four looks a node. None where the usual looks at the session will do.
+    quarantine, then after ever twice as long, so that it is on record when it is about as old
+    again, and a storm costs four looks a node. None where the usual looks at the session will do.
     """
     tainted_at = _at(session.status, Phase.MARKED)
     if tainted_at is None or not wanted_of(session, now):
@@ -118,7 +118,7 @@ def awaited_until(case: Case, step: Step) -> float | None:
 
 
 def noted_without(case: Case, status: QuarantineStatus, step: Step) -> QuarantineStatus:
-    """`status` that says so where the step goes on without."""
+    """`status` that reports it where the step goes on without."""
     if step not in ladder.ENDS_BOOT or recorded(status):
         return status
     why = f"{step} goes on without evidence: no GPUEvidence {case.session.name} is to be had"
@@ -199,7 +199,7 @@ def _gpus(case: Case) -> tuple[GpuStatus, ...]:
 
 
 def _pending(case: Case) -> bool:
-    """Whether an accused GPU still asks for a reset; of a fault of the whole node, any GPU."""
+    """Whether an accused GPU still asks for a reset; of a fault of the entire node, any GPU."""
     accused = accused_by(case.session, case.seen.health)
     return any(
         gpu.reset_pending or gpu.recovery_action not in _NO_ACTION

@@ -1,7 +1,7 @@
 """The repair ladder of one session: which step is next, which one is under way, what people see.
 
 Read from session objects alone, for one decision (`rules.session.repair.readiness`), for the turns
-of the whole fleet (`rules.fleet.quarantined_turns`), and for page, `why` and `plan`.
+of the entire fleet (`rules.fleet.quarantined_turns`), and for page, `why` and `plan`.
 """
 
 from collections import Counter
@@ -91,7 +91,9 @@ def must_name(step: str, action: RepairAction) -> bool:
 
 
 def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
-    """The GPUs that the session's causes name, by its verdict, else by what it kept of it."""
+    """The GPUs that the session's causes name, by its health status, else by what it kept of
+    it.
+    """
     ids = {cause.incident for cause in session.spec.causes if cause.incident}
     incidents = health.status.incidents if health is not None else ()
     named = {uuid for i in incidents if i.id in ids for uuid in i.gpus}
@@ -102,12 +104,14 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
 
 
 def approved(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy: Policy) -> bool:
-    """Whether the step may begin without another word: the policy says so, or a person did."""
+    """Whether the step may begin without another word: the policy reports it, or an operator
+    did.
+    """
     return policy.repair.mode == "Auto" or word_for(session, causes, rung.step) is not None
 
 
 def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
-    """When a person asked for something: not before there was a session, and not after `now` or
+    """When an operator asked for something: not before there was a session, and not after `now` or
     the end of the session; None where it has no time that can be read.
     """
     asked_at = timestamps.parse_time(at)
@@ -121,8 +125,8 @@ def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
 
 
 def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> RepairRequest | None:
-    """The step that a person approved; None where nobody did, or where none of the faults that it
-    was approved for holds any more. `causes` are those that hold.
+    """The step that an operator approved; None where nobody did, or where none of the faults that
+    it was approved for holds any more. `causes` are those that hold.
 
     A session that people alone asked for has no faults: there it holds as long as the session.
     """
@@ -140,13 +144,13 @@ def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> Repair
 
 
 def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
-    """The step that a person let go; "" where nobody did, or the faults it was for are over."""
+    """The step that an operator let go; "" where nobody did, or the faults it was for are over."""
     asked = request_in_force(session, causes)
     return asked.step if asked is not None else ""
 
 
 def word_for(session: QuarantineView, causes: Iterable[Cause], step: str) -> RepairRequest | None:
-    """The request of the person who let this very step go, as it holds for the causes that hold;
+    """The request of the operator who let this very step go, as it holds for the causes that hold;
     None where nobody did.
     """
     asked = request_in_force(session, causes)
@@ -171,7 +175,7 @@ def named_in(session: QuarantineView) -> Mapping[str, int]:
 def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Counter[str]:
     """How often each step was tried on one node lately, over all its sessions.
 
-    By the node's name: some repairs delete the Node and the same machine registers anew, and what
+    By the node's name: some repairs delete the Node and the same machine registers again, and what
     was tried on it was tried all the same.
     """
     return Counter(

@@ -25,8 +25,8 @@ from rules.session.repair.readiness import Outlook
 from rules.session.repair.request import Call
 
 HEALS_S: Final = 900.0
-"""How long after its proof a step's causes may still hold before the next one: a verdict of a new
-boot needs the start grace of the agent and a look at everything that was wrong before."""
+"""How long after its proof a step's causes may still hold before the next one: a health status of
+a new boot needs the start grace of the agent and a check at everything that was wrong before."""
 
 
 def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision | None:
@@ -50,7 +50,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         why = f"not proven within {spelled}: {proof.clause}"
         return endings.ended_as(case, status, attempt, RepairState.FAILED, why)
     query, look_s = _followed(attempt), _look_s(case, attempt)
-    # Read again at each look that is due, and not at every wake-up.
+    # Read again at each check that is due, and not at every wake-up.
     seen = request.read_lately(case, query, 0.9 * look_s) if query is not None else None
     if query is not None and seen is None:
         return endings.reading(query)
@@ -85,15 +85,15 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
 
 
 _FOLLOWED_S: Final = 5.0
-"""How often an object is looked at while its step is awaited; one that was asked for a moment ago
+"""How often an object is checked while its step is awaited; one that was asked for a moment ago
 more often: what ends at once has mostly refused, and people wait for that."""
 _YOUNG: Final = 0.25
-"""An object is looked at again after this part of the time that its step has taken."""
+"""An object is checked again after this part of the time that its step has taken."""
 _SOONEST_S: Final = 1.0
 
 
 def _look_s(case: Case, attempt: RepairAttempt) -> float:
-    """How soon the object of a step that was asked for is looked at again."""
+    """How soon the object of a step that was asked for is checked again."""
     took_s = case.now - (timestamps.parse_time(attempt.asked_at or attempt.started_at) or case.now)
     return min(_FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
 
@@ -136,8 +136,8 @@ def _unrecorded(
 
 
 def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
-    """A step was proven a moment ago: the verdict gets its time before the next one is thought
-    of.
+    """A step was proven a moment ago: the health status gets its time before the next one is
+    thought of.
     """
     last = status.repair[-1] if status.repair else None
     if last is None or last.state != RepairState.PROVEN or case.phase is not Phase.REPAIRING:
@@ -171,7 +171,7 @@ def go_on(
         # time begins now: it may have been held for hours, and nobody is known to have been asked.
         began = timestamps.format_time(case.now)
         status = endings.with_entry(status, attempt, state=RepairState.ASKED, started_at=began)
-        why = "the node booted anew"
+        why = "the node booted again"
         return case.decision(
             "FollowRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
         )
@@ -181,7 +181,7 @@ def go_on(
         return _given_up(case, status, attempt, why)
     asks = readiness.is_wanted(case) and case.drains and wanted is not None
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
-        why = "the policy or a person does not ask for it any more"
+        why = "the policy or an operator does not ask for it any more"
         return _given_up(case, status, attempt, why)
     # Whoever led before may have asked and died: the pod that runs for it is no reason to hold the
     # step, and nobody is let back in the middle of it.
@@ -221,8 +221,8 @@ def _made_call(case: Case, attempt: RepairAttempt) -> Call | None:
 
 
 def _given_up(case: Case, status: QuarantineStatus, attempt: RepairAttempt, why: str) -> Decision:
-    """The step is withdrawn, unless whoever led before asked for it and could not say so any more:
-    somebody may be at it, and the node serves nobody until it is over.
+    """The step is withdrawn, unless whoever led before asked for it and could not report it any
+    more: somebody may be at it, and the node serves nobody until it is over.
     """
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because=why, needs_fresh_node=True)
@@ -296,7 +296,7 @@ def _clear(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: C
         status,
         because=attempt.step,
         before=(call.write,) if call.write is not None else (),
-        # Looked at anew before the call: others are on the move.
+        # Checked again before the call: others are on the move.
         evicting=Evicting.WATCH,
         wake_at=case.now + 1.0,
     )

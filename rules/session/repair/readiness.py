@@ -98,7 +98,7 @@ class Outlook:
     refusal: Refusal | None = None
     """What blocks it; None where nothing does."""
     proposes: str = ""
-    """The step that a person has to approve; "" where nobody is asked."""
+    """The step that an operator has to approve; "" where nobody is asked."""
     looks: bool = False
     """The node is to be listed until it is certain that nothing uses a GPU there."""
     hand_over: bool = False
@@ -123,7 +123,7 @@ def not_now(
         return waits(held)
     if (lost_record := st.entries_lost(case.seen.not_kept, "repair")) is not None:
         return waits(lost_record)
-    # A node that did not come back from an earlier step is past being looked at. A step that
+    # A node that did not come back from an earlier step is past being checked. A step that
     # nobody could be asked for says nothing about the node.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
     if halts.unreachable(case) and not lost:
@@ -197,7 +197,8 @@ def awaited(case: Case) -> str:
         (explanations.repair(one) for one in asked if one and one not in explanations.NO_REPAIR),
         limit=2,
     )
-    return f"waiting for the repair{f' ({by_hand})' if by_hand else ''}, then the verdict decides"
+    how = f" ({by_hand})" if by_hand else ""
+    return f"waiting for the repair{how}, then the health status decides"
 
 
 def _leads(case: Case, led: Climb) -> str:
@@ -208,16 +209,16 @@ def _leads(case: Case, led: Climb) -> str:
         return f"{rung.step} by {rung.adapter} is next"
     return (
         f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
-        f"person lets it go: kubectl gpuward repair {case.node.name}"
+        f"operator lets it go: kubectl gpuward repair {case.node.name}"
     )
 
 
 def _who_decides(case: Case) -> str:
-    """A person; where all of it rests on what others say on the Node, they may take it back."""
+    """An operator; where all of it rests on what others say on the Node, they may take it back."""
     ends = external.taken_back(case.causes, case.session.spec.node_uid, case.policy)
     if not ends or len(ends) < len(case.causes):
-        return "a person decides"
-    return f"a person decides, or it ends with {sentences.some(ends, 2)}"
+        return "an operator decides"
+    return f"an operator decides, or it ends with {sentences.some(ends, 2)}"
 
 
 def _begun(
@@ -253,7 +254,7 @@ def would_repair(case: Case) -> str:
         return ""
     led = led_to(case)
     if led.rung is None:
-        return f", then a person would decide ({led.clause})"
+        return f", then an operator would decide ({led.clause})"
     return f", then {led.rung.step} would be asked of {led.rung.adapter}"
 
 

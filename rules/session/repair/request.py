@@ -75,7 +75,7 @@ FRESH_S: Final = 10.0
 409: every request is bound to the version that was judged. A server that takes seconds for each of
 two reads must not be asked in turns for ever."""
 AGAIN_S: Final = 5.0
-"""How soon an object that says no is looked at again,"""
+"""How soon an object that says no is checked again,"""
 LIST_AGAIN_S: Final = 30.0
 """and how soon where it has to be found in a list of all."""
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "gpuward"}
@@ -91,12 +91,12 @@ class Call:
     """The object, to go on record; None for the Node and where it was not found."""
     verdict: AskAssessment = objects.GOES
     write: SetRepairCondition | WriteRepairObject | None = None
-    """What asks; None where the verdict says no, or that it was asked already."""
+    """What asks; None where the health status says no, or that it was asked already."""
     clears: tuple[str, ...] | None = None
     """`write` only moves others off the GPUs, and these are their labels with the values that come
     back; None where it asks."""
     again_s: float = AGAIN_S
-    """When it is worth another look after a no."""
+    """When it is worth another check after a no."""
 
 
 def call_for(case: Case, attempt: RepairAttempt) -> Call:

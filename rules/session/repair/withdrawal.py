@@ -1,8 +1,8 @@
 """What takes requests for repairs off Nodes and objects again, by what is on record of each alone.
 
-A policy may have changed since a request was made. A session's object and its mark may both vanish
-while gpuward does not run: what stands on the Node says itself whose it is; docs/repair.md has the
-table.
+A policy may have changed since a request was made. A session's object and its taint and cordon may
+both vanish while gpuward does not run: what stands on the Node says itself whose it is;
+docs/repair.md has the table.
 """
 
 import re
@@ -165,9 +165,11 @@ class TakenBack:
     """Why it is not known whether a request still stands, a clause."""
     writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
     told: tuple[EmitEvent, ...] = ()
-    """What people are told with it."""
+    """What people are reported with it."""
     left: str = ""
-    """What could not be taken back and may be followed late, a clause; a person takes it off."""
+    """What could not be taken back and may be followed late, a clause; an operator takes it
+    off.
+    """
 
 
 TAKE_BACK_S: Final = 600.0
@@ -218,9 +220,9 @@ NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
 def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...]) -> NodeWrites:
     """What takes off all that is ours on a node that no open session concerns: it may serve again.
 
-    A condition that others set, or a person, is theirs. `known`: sessions of the node that are
-    over or gone, with the requests and changed labels that they have on record. The mark's label
-    comes last, alone, since each write makes the node another version.
+    A condition that others set, or an operator, is theirs. `known`: sessions of the node that are
+    over or gone, with the requests and changed labels that they have on record. The taint and
+    cordon's label comes last, alone, since each write makes the node another version.
     """
     conditions = tuple(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
@@ -264,7 +266,7 @@ def told(
         stays = [*quarantine_taint.stray_taints(node, lives), *stays]
     if stays:
         named = _named(tuple(stays))
-        said = f"{named} may be gpuward's and nothing proves it; a person takes it off."
+        said = f"{named} may be gpuward's and nothing proves it; an operator takes it off."
         events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
     return tuple(events)
 

@@ -75,7 +75,7 @@ class PodTemplateView(View, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSeen:
-    """What was read of one Job of ours a moment ago."""
+    """What was read of one Job of gpuward a moment ago."""
 
     name: str
     job: JobView | None = None

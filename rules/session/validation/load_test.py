@@ -45,9 +45,11 @@ from rules.session.validation.result import (
 )
 
 EVIDENCE_UNJUDGED: Final = "unjudgedBoot"
-"""The node rebooted and no verdict of that boot was seen yet: which causes closed nobody knows."""
+"""The node rebooted and no health status of that boot was seen yet: which causes closed nobody
+knows.
+"""
 TRIES: Final = 2
-"""So often a test may come to nothing before a person has to look."""
+"""So often a test may come to nothing before an operator has to look."""
 SLACK_S: Final = 60.0
 """What Job controller and kubelet need to say that a Job is over its own deadline."""
 LOOK_S: Final = 5.0
@@ -140,7 +142,7 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
 
 
 def _not_now(case: Case, halt: Refusal | None, no_data: str) -> Refusal | None:
-    """What forbids to begin a test now, read afresh; None where nothing does."""
+    """What forbids to begin a test now, read again; None where nothing does."""
     if halt is not None:
         return halt
     if (held := halts.hold_of(case)) is not None:
@@ -154,7 +156,7 @@ def _given_up(status: QuarantineStatus) -> Refusal:
     last = latest(status)
     said = f" (the last time because {last.message[:300]})" if last is not None else ""
     why = (
-        f"its test under load could not be run {TRIES} times{said}, a person repairs that and "
+        f"its test under load could not be run {TRIES} times{said}, an operator repairs that and "
         "reboots the node, or releases it untested"
     )
     return Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
@@ -231,13 +233,13 @@ def _follow(
         return _said(case, status, "LookAtTest", f"its test is not known yet, {why}", wake_s=1.0)
     if test.state == ValidationState.PLANNED and seen.job is None:
         if anew or choice is None or choice.template != test.template:
-            why = "the node booted anew" if anew else "the policy asks for another test now"
+            why = "the node booted again" if anew else "the policy asks for another test now"
             return _withdrawn(case, status, test, why)
         if refusal is not None:
             return _withdrawn(case, status, test, refusal.why)
         return _make(case, status, test, timeout_s, late=late)
     if anew:
-        return _ended(case, status, test, _nothing("the node booted anew while it ran"))
+        return _ended(case, status, test, _nothing("the node booted again while it ran"))
     outcome = outcome_of(
         seen, node=case.node.name, made_for=case.session.metadata.uid, job_uid=test.job_uid
     )
@@ -356,7 +358,7 @@ def _ended(
     state = _STATES[result.verdict]
     checks = by_gravity(result.checks)[:_CHECKS]
     made = "1 check" if len(result.checks) == 1 else f"{len(result.checks)} checks"
-    message = result.message or f"{made}, verdict {result.verdict}"
+    message = result.message or f"{made}, result {result.verdict}"
     ended = _over(case, test, state, message, str(result.verdict), checks)
     status = st.with_refusal(changed(status, ended), case.now, None)
     said = f"Test {test.attempt} by {test.provider}: {result.verdict}, {ended.message}"
@@ -381,13 +383,15 @@ def _ended(
 
 
 def is_unjudged(case: Case, status: QuarantineStatus) -> bool:
-    """Whether nobody knows which of its causes closed: it booted, and no verdict came since."""
+    """Whether nobody knows which of its causes closed: it booted, and no health status came
+    since.
+    """
     return bool(case.no_data and case.causes and status.evidence.get(EVIDENCE_UNJUDGED))
 
 
 def known_clause(case: Case, status: QuarantineStatus) -> str:
     """What is known of its causes."""
     if is_unjudged(case, status):
-        closed = "whether its causes closed is not known before a verdict of that boot"
+        closed = "whether its causes closed is not known before a health status of that boot"
         return f"the node rebooted at {timestamps.utc(case.phase_since)}, and {closed}"
     return sentences.settled_clause(case.reported)

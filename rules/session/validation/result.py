@@ -74,7 +74,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole; whatever else a test writes is left out."""
+    """The entire; whatever else a test writes is left out."""
 
     verdict: Assessment
     message: str = ""
@@ -82,21 +82,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def worst(assessments: Iterable[Assessment]) -> Assessment:
-    """The gravest of them; `unknown` of none, since nothing was tested."""
+    """The most severe of them; `unknown` of none, since nothing was tested."""
     return max(assessments, key=_BY_GRAVITY.__getitem__, default=Assessment.UNKNOWN)
 
 
 def by_gravity(checks: Iterable[Check]) -> list[Check]:
-    """The gravest first."""
+    """The most severe first."""
     return sorted(checks, key=lambda check: -_BY_GRAVITY[check.verdict])
 
 
 def read(exit_status: int, text: str) -> Result:
     """What a provider said, from its exit status and its termination log.
 
-    Of two words the graver counts, and neither may be missing from a pass: a status of 0 beside a
-    log that cannot be read is unknown. An empty log leaves the status alone to speak, for tools
-    that know no other way.
+    Of two words the more severe counts, and neither may be missing from a pass: a status of 0
+    beside a log that cannot be read is unknown. An empty log leaves the status alone to speak, for
+    tools that know no other way.
     """
     by_status = _BY_STATUS.get(exit_status, Assessment.UNKNOWN)
     message = f"It ended with exit status {exit_status}."
@@ -107,7 +107,7 @@ def read(exit_status: int, text: str) -> Result:
         verdict = worst((by_status, Assessment.UNKNOWN))
         return Result(verdict=verdict, message=f"{message} Its log is no result.")
     checks = [check for check in said.checks if _finite(check)]
-    # What the provider says of its checks and of the whole must agree before it passes.
+    # What the provider says of its checks and of the entire must agree before it passes.
     assessments = [by_status, said.verdict, *(check.verdict for check in checks)]
     if len(checks) < len(said.checks):
         assessments.append(Assessment.UNKNOWN)
@@ -130,7 +130,7 @@ def _understood(text: str) -> Result | None:
 
 
 def _finite(check: Check) -> bool:
-    """Whether its numbers are numbers, and do not contradict a verdict of pass."""
+    """Whether its numbers are numbers, and do not contradict a result of pass."""
     numbers = (check.value, check.floor, check.ceiling)
     if not all(number is None or math.isfinite(number) for number in numbers):
         return False
@@ -213,7 +213,7 @@ def _ended(pod: PodView) -> Mapping[str, Any] | None:
 
 def _judged(ended: Mapping[str, Any]) -> Result:
     """Return the result of a container that ended. A failure needs a check: by exit status alone
-    it cannot be told from a test that could not start.
+    it cannot be reported from a test that could not start.
     """
     status, said = ended.get("exitCode"), ended.get("message")
     text = said if isinstance(said, str) else ""
@@ -257,7 +257,7 @@ def passed_at(status: QuarantineStatus, boot_id: str) -> float | None:
 
 def unknown_in_a_row(status: QuarantineStatus) -> int:
     """How many of the last tests could not be run, since something was known or repaired, or the
-    node was booted anew; a boot in the middle of a test may be its doing and counts for nothing.
+    node was booted again; a boot in the middle of a test may be its doing and counts for nothing.
     """
     repaired = max(_repaired_at(status), _booted_at(status))
     count = 0
@@ -305,7 +305,7 @@ def cause_of_test(job: str, verdict: str, message: str) -> Cause:
 
 
 def holds(cause: Cause, session: QuarantineView) -> bool:
-    """Whether a failed test still stands against the node: until it was repaired or booted anew,
+    """Whether a failed test still stands against the node: until it was repaired or booted again,
     both of which another test follows, or passed one.
     """
     status = session.status

@@ -1,4 +1,4 @@
-"""Validating: every cause is closed; `healthyFor` runs with fresh verdicts, then release.
+"""Validating: every cause is closed; `healthyFor` runs with fresh health statuses, then release.
 
 From when healthy time counts, and why not earlier, is kept in `status.evidence`. `end` ends a
 session in any phase: a test under load off first, then the record, the taint and cordon off last,
@@ -44,7 +44,7 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
 
 def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Back on a cause that returned; released when the time is over and nothing forbids it."""
-    # What people or others said needs no verdict: it holds until they take it back.
+    # What people or others said needs no health status: it holds until they take it back.
     if case.causes and (not case.seen.stale or causes.needs_no_health_status(case.causes)):
         return _back(case, status)
     no_data = case.no_data or not_ready(case.node)
@@ -52,7 +52,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     if (test := load_test.tested_first(case, status, halt, no_data)) is not None:
         return test
     refusal = _unseen(halt, no_data) if no_data else None
-    # Nor does healthy time count that passed while nobody of ours looked.
+    # Nor does healthy time count that passed while nobody of gpuward looked.
     had_no_data = _was_unknown(case.status) or drain_plan.was_away(
         case.now, case.seen.last_active_at
     )
@@ -100,7 +100,9 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
 
 
 def _closed_at(case: Case) -> float | None:
-    """When the last cause closed, as the verdict says; None where it does not say so of each."""
+    """When the last cause closed by the health status; None where it does not report it of
+    each.
+    """
     incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
     closed = {i.id: timestamps.parse_time(i.closed_at) for i in incidents if not i.active}
     times = [closed.get(cause.incident) for cause in case.session.spec.causes]
@@ -119,27 +121,28 @@ def not_ready(node: NodeView) -> str:
 def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Refusal | None:
     """What forbids the release even after the time."""
     if halt is not None and halt.reason is WhyNot.OPT_OUT:
-        return replace(halt, why=f"{halt.why}, a person releases it", permanent=True)
+        return replace(halt, why=f"{halt.why}, an operator releases it", permanent=True)
     if halt is not None and halt.reason in {WhyNot.STAND_DOWN, WhyNot.VIEW_TOO_OLD}:
         return halt
     if policy.by_accident(case.policy):
         why = (
-            "no policy could be read since the remediator started, and it may want a person's word"
+            "no policy could be read since the remediator started, and it may want an operator's "
+            "word"
         )
         return Refusal(reason=WhyNot.POLICY_UNREAD, why=why)
     if (held := halts.hold_of(case)) is not None:
         return held
     if st.is_true(status, "Replace"):
-        why = "it is a repeat offender, a person releases it after the replacement"
+        why = "it is a repeat offender, an operator releases it after the replacement"
         return Refusal(reason=WhyNot.REPLACE, why=why, permanent=True)
     if case.policy.release.approval == "Manual":
-        why = "the policy wants a person to release it"
+        why = "the policy wants an operator to release it"
         return Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
     return None
 
 
-_NONE_DID: Final = "none did, but a person asked for this and has not released it"
-"""A person's wish never closed, so it did not return."""
+_NONE_DID: Final = "none did, but an operator asked for this and has not released it"
+"""An operator's wish never closed, so it did not return."""
 
 
 def _came_back(status: QuarantineStatus) -> list[str]:
@@ -157,7 +160,7 @@ def _came_back(status: QuarantineStatus) -> list[str]:
 def _back(case: Case, status: QuarantineStatus) -> Decision:
     """A new or returning cause: the same session goes on, without a new budget.
 
-    Its pods leave by the one rule that there is: a marked node waits for its turn to drain.
+    Its pods leave by the one rule that there is: a quarantined node waits for its turn to drain.
     """
     status = st.with_refusal(status, case.now, None)
     status = result.outdated(load_test.closed_test(case, status, "a cause came back"))
@@ -177,9 +180,9 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
 
 
 EVIDENCE_ANEW: Final = "healthyTimeAnew"
-"""Why healthy time began anew, of the beginning that counts now: how it was until then."""
+"""Why healthy time began again, of the beginning that counts now: how it was until then."""
 EVIDENCE_UNOBSERVED: Final = "unseen"
-"""Why the node could not be seen at the last look: healthy time begins anew with sight. An older
+"""Why the node could not be seen at the last check: healthy time begins again with sight. An older
 release wrote `true`."""
 AWAY: Final = "no remediator led"
 _REBOOTED: Final = "the node ran another boot"
@@ -212,7 +215,7 @@ def _unseen(halt: Refusal | None, no_data: str) -> Refusal:
 
 
 def _was_unknown(stored: QuarantineStatus) -> bool:
-    """Whether nobody could see the node at the last look."""
+    """Whether nobody could see the node at the last check."""
     return bool(stored.evidence.get(EVIDENCE_UNOBSERVED)) or (
         st.blocked_by(stored) == WhyNot.VERDICT_STALE
     )
@@ -231,21 +234,25 @@ def end(
     by: str = st.BY_GPUWARD,
     evidence: dict[str, object] | None = None,
 ) -> Decision:
-    """End the session; where our mark is on its node, on a fresh read only."""
+    """End the session; where our taint and cordon is on its node, on a fresh read only."""
     node = case.seen.node
     carries, note = False, None
     if node is not None and phase is not Phase.NODE_GONE:
         note = quarantine_taint.read_note(node)
-        # A mark without a readable note is ours: nobody else had the node when it went on.
+        # A taint and cordon without a readable note is ours: nobody else had the node when it went
+        # on.
         unread = case.phase is not Phase.PENDING and case.mark is QuarantineState.UNRECORDED
         carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
-        return Decision(step="ReadNode", because="a mark is to come off", needs_fresh_node=True)
+        return Decision(
+            step="ReadNode", because="a taint and cordon is to come off", needs_fresh_node=True
+        )
     requests = endings.last_requests(case, phase)
     if isinstance(requests, Decision):
         return requests
     left = quarantine_taint.cordon_stays(case.node) if carries else ""
-    # Once the mark was whole, a missing note is a person's doing, and what it recorded is lost.
+    # Once the taint and cordon was whole, a missing note is an operator's doing, and what it
+    # recorded is lost.
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
     annotations = (
         quarantine_taint.annotations_left(case.node)
@@ -255,7 +262,7 @@ def end(
     sentence = sentences.ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
-        # Whoever ended it came between the mark and its record.
+        # Whoever ended it came between the taint and cordon and its record.
         begun = st.with_taint_found(begun, note.at, case.session.metadata.created_at, case.now)
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
@@ -273,7 +280,7 @@ def end(
 
 
 def _with_override(case: Case, by: str) -> QuarantineStatus:
-    """The status with the record of what a person who ends the session saw."""
+    """The status with the record of what an operator who ends the session saw."""
     if by != st.BY_PERSON and case.session.spec.release is None:
         return case.status
     seen = override.seen_when_ended(case.session, case.seen.health)

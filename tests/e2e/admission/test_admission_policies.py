@@ -267,7 +267,7 @@ async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> Non
         )
         assert await answer(kubelet.patch(NODES, NODE, beat, subresource="status")) == ""
     await admin.patch(NODES, NODE, {"spec": {"unschedulable": None}})
-    assert not (await installed.view()).spec.unschedulable, "a person is not concerned"
+    assert not (await installed.view()).spec.unschedulable, "an operator is not concerned"
 
 
 async def test_the_remediator_may_say_unknown_and_no_verdict(installed: Installed) -> None:

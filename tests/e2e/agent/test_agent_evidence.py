@@ -1,4 +1,4 @@
-"""A real agent keeps evidence when a session's mark appears on its node, once, and as it was
+"""A real agent keeps evidence when a session's quarantine appears on its node, once, and as it was
 sent.
 """
 

@@ -96,7 +96,7 @@ def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
 ) -> None:
     server = around.hosted.server
     with running(around.agent(tmp_path)) as agent:
-        until(lambda: around.healthy == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first health status")
         for number, (name, fault) in enumerate(ORDINARY.items(), 1):
             if fault is not None:
                 server.faults.add(replace(fault, agent="gpuward-agent", times=None))
@@ -131,7 +131,7 @@ def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
 ) -> None:
     agent = around.agent(tmp_path)
     with running(agent):
-        until(lambda: around.healthy == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first health status")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: around.healthy == "False", "the fault")
         (before,) = around.incidents(1)
@@ -152,7 +152,7 @@ def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
     around: Around, tmp_path: Path
 ) -> None:
     with running(around.agent(tmp_path, listen="127.0.0.1:0")) as agent:
-        until(lambda: around.healthy == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first health status")
         for number in range(10_000):
             agent.kernel_line(
                 f"NVRM: Xid (PCI:0000:{number % 200:02x}:00): 79, pid={number}, name=python, lost"
@@ -176,7 +176,7 @@ def test_a_full_disk_under_the_log_does_not_stop_the_agent(around: Around, tmp_p
     agent = around.agent(tmp_path)
     agent.log = Path("/dev/full")
     with running(agent):
-        until(lambda: around.healthy == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first health status")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: around.healthy == "False", "the fault")
         assert agent.stop() == 0
@@ -186,8 +186,9 @@ def test_a_hung_driver_does_not_hold_up_the_kernel_log(around: Around, tmp_path:
     node = tmp_path / "node.yaml"
     node.write_bytes((DESCRIPTIONS / "h100-8-nvswitch.yaml").read_bytes())
     with running(around.agent(tmp_path, nvml=f"sim:{node}", poll="1")) as agent:
-        until(lambda: around.healthy == "True", "the first verdict")
-        # A hang is told after 5 s; what is told has to be published before the call returns.
+        until(lambda: around.healthy == "True", "the first health status")
+        # A hang is reported after 5 s; what is reported has to be published before the call
+        # returns.
         set_node(node, hang_s={"nvmlDeviceGetFieldValues": 12})
         until(lambda: around.nvml() == ("Down", "CallHung"), "the hung call")
         until(lambda: around.healthy == "Unknown", "the condition, which is another write")
@@ -203,13 +204,13 @@ def test_without_library_and_gpu_the_kernel_log_alone_judges(
         pytest.skip("this machine has NVIDIA functions or no PCI bus: a driver is expected")
     agent = around.agent(tmp_path, AgentRestarted, nvml="real")
     with running(agent):
-        until(lambda: around.healthy == "Unknown", "the first verdict")
+        until(lambda: around.healthy == "Unknown", "the first health status")
 
         absent = ("Absent", "DriverAbsent")
         until(lambda: around.nvml() == absent, "the source that is not there")
         agent.kernel_line(XID79.format(pci="0000:3b:00"))
         until(lambda: around.healthy == "False", "the fault")
-        until(lambda: around.status.get("health") == "Unhealthy", "the verdict")
+        until(lambda: around.status.get("health") == "Unhealthy", "the health status")
         node = NodeView(metadata=ObjectMeta(name=NODE, uid=around.status["nodeUID"]))
         published = msgspec.convert(around.health(NODE), HealthView)
         assert staleness(published, node, {}, time.time()) == ""

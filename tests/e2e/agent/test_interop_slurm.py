@@ -1,5 +1,5 @@
-"""The health check script of docs/interop/slurm.md, run with real verdicts and a written-down
-scontrol.
+"""The health check script of docs/interop/slurm.md, run with real health statuses and a
+written-down scontrol.
 """
 
 import os
@@ -22,7 +22,9 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 class SlurmNode:
-    """A machine with the script, a simulated driver and a scontrol that notes what it is told."""
+    """A machine with the script, a simulated driver and a scontrol that notes what it is
+    reported.
+    """
 
     def __init__(self, folder: Path) -> None:
         page = (REPOSITORY / "docs" / "interop" / "slurm.md").read_text()

@@ -1,4 +1,4 @@
-"""The service accounts that daemonset/base makes are enough for a whole session.
+"""The service accounts that daemonset/base makes are enough for an entire session.
 
 Agent and remediator run as real processes with the tokens of exactly those accounts, under the
 RBAC of the manifests, on a cluster that enforces it.

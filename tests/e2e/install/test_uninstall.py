@@ -54,7 +54,7 @@ OURS = ("GPUHealthy", "GPUDegraded")
 async def gpuward(
     kubeconfig: Path, *arguments: str, popen: type[subprocess.Popen[bytes]] = WarmProcess
 ) -> tuple[int, str, str]:
-    """The command as a person runs it."""
+    """The command as an operator runs it."""
 
     def ended() -> tuple[int, str, str]:
         command = [sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(kubeconfig)]

@@ -139,8 +139,8 @@ def hostile_of(kinds: set[str], plural: str, obj: Any) -> bool:
 
 
 async def stir(cluster, luck):
-    """Every hostile object changes again and again, so that the watches bring it mutated anew; its
-    session is deleted now and then, so that the next one lists pods and reads owners.
+    """Every hostile object changes again and again, so that the watches bring it mutated again;
+    its session is deleted now and then, so that the next one lists pods and reads owners.
     """
     client = cluster.client
     turns = 0
@@ -228,7 +228,7 @@ async def test_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path
             async def looked_at() -> bool:
                 return "pods" in mutator.count
 
-            # Once drained, its pods are looked at every minute or two only.
+            # Once drained, its pods are checked every minute or two only.
             await cluster.until(looked_at, "the pods of the hostile node, mutated")
             stirring = asyncio.create_task(stir(cluster, luck))
             ends = time.monotonic() + FOR_S

@@ -69,7 +69,7 @@ async def test_s28_a_hundred_nodes_keep_to_the_rate_and_a_blocked_one_holds_up_n
     assert session["status"]["drain"]["blocked"][0]["pdb"] == "serving/solo"
     sent = [r.at for r in cluster.plane.requests.all if r.subresource == "eviction"]
     assert len(sent) >= (SICK - 1) * PODS_PER_NODE
-    # The server's own stalls bunch calls up, the first ones too: so over the whole run, from the
+    # The server's own stalls bunch calls up, the first ones too: so over the entire run, from the
     # moment when the first drain was on record by the remediator's own log.
     began = min(drains_begun(one))
     assert min(sent) >= began

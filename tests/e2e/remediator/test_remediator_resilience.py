@@ -118,14 +118,14 @@ async def test_missing_definitions_are_named_with_the_remedy(tmp_path):
 
 
 async def kubectl(fleet, *words: str) -> str:
-    """What a person is told, standard output and error together, in one line."""
+    """What an operator is reported, standard output and error together, in one line."""
     place = ("--kubeconfig", str(fleet.plane.kubeconfig))
     _, out, err = await asyncio.to_thread(run_command, *words, *place)
     return " ".join((out + err).split())
 
 
 async def lease_says(fleet, key: str, words: str) -> None:
-    """Wait until its Lease says so; "" for nothing."""
+    """Wait until its Lease reports it; "" for nothing."""
 
     async def said() -> bool:
         lease = await fleet.client.get(LEASES, "gpuward-remediator", "gpuward")

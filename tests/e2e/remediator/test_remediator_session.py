@@ -1,4 +1,4 @@
-"""A real remediator process on a cluster: from a verdict to a drained node and back."""
+"""A real remediator process on a cluster: from a health status to a drained node and back."""
 
 import asyncio
 import time
@@ -115,7 +115,7 @@ async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet
 
 
 async def say_unhealthy(cluster, name, pod_uid):
-    """A Fatal verdict of the pod that has this UID."""
+    """A Fatal health status of the pod that has this UID."""
     incident = {
         "id": "one", "reason": "SomethingNobodyKnows", "severity": "Fatal", "level": "Drain",
         "active": True, "firstSeen": format_time(time.time()),
@@ -140,5 +140,5 @@ async def test_a_verdict_counts_while_the_pod_it_names_is_ready_wherever_that_is
     await say_unhealthy(cluster, "gpu-2", "of-an-earlier-pod")
     with running(remediator(cluster, tmp_path)):
         await phase(cluster, "gpu-1", "Quarantined")
-    assert await sessions(cluster, "gpu-2") == [], "its verdict is of a pod that is gone"
+    assert await sessions(cluster, "gpu-2") == [], "its health status is of a pod that is gone"
     assert taints_of(await cluster.node("gpu-2")) == UNTAINTED

@@ -1,8 +1,8 @@
 """A remediator that stops at each of its writes, before the server sees it and after it was done.
 
 Whatever it was about to write or had just written, the next life ends the session as if nothing
-had happened: one session, one eviction, the node back without a mark. The lease is not counted
-among the writes: losing it is the elector's own matter.
+had happened: one session, one eviction, the node back without a taint and cordon. The lease is not
+counted among the writes: losing it is the elector's own matter.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ FREEZE_AT = (
     "/eviction$",
     "/gpuquarantines/[^/]+/status$",
 )
-"""Opening a session, its mark, an eviction, its record."""
+"""Opening a session, its taint and cordon, an eviction, its record."""
 AWAKE_S = 2.0
 FEWEST_WRITES = 10
 """A session has at least so many: it is opened, four phases are stored and told, its node is
-marked and unmarked, its pod evicted. Fewer rounds would mean that they end too early.
+quarantined and not quarantined, its pod evicted. Fewer rounds would mean that they end too early.
 """
 MOST_WRITES = 60
 AT_ONCE = """
@@ -74,7 +74,7 @@ async def one_session(
             await cluster.health.healthy(node)
         return phase == "Released" and taints_of(await cluster.node(node)) == UNTAINTED
 
-    await cluster.until(ended, f"the session of {node} over and the mark gone")
+    await cluster.until(ended, f"the session of {node} over and the taint and cordon gone")
     (session,) = await sessions(cluster, node)
     return session
 

@@ -123,7 +123,9 @@ async def test_s39_the_ladder_is_climbed_through_objects_each_asked_once(
     with running(leader):
         await leads(cluster, "one")
         await cluster.health.fail(NODE, XID_79)
-        await cluster.until(lambda: cluster.health.keep_evidence(NODE), "evidence of its mark")
+        await cluster.until(
+            lambda: cluster.health.keep_evidence(NODE), "evidence of its taint and cordon"
+        )
 
         # Made: nobody serves it at first; then it is there, under the session's name, and lies.
         await cluster.until(

@@ -129,7 +129,9 @@ async def test_a_reset_that_refuses_a_reboot_and_a_test_lead_to_the_release(
         await leads(cluster, "one")
         await cluster.health.fail(NODE, ASKS_FOR_A_RESET)
         await moved_and_back(cluster)
-        await cluster.until(lambda: cluster.health.keep_evidence(NODE), "evidence of its mark")
+        await cluster.until(
+            lambda: cluster.health.keep_evidence(NODE), "evidence of its taint and cordon"
+        )
         await job_of(cluster, "restartnode")
         await cluster.plane.controllers.kubelets.reboot(NODE)
         await cluster.health.recreated(NODE)

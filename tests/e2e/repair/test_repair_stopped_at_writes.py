@@ -91,7 +91,7 @@ async def whole_session(cluster: Cluster, node: str, one: RemediatorProcess) -> 
         phase = found[-1].get("status", {}).get("phase") if found else None
         return phase == "Released" and taints_of(await cluster.node(node)) == UNTAINTED
 
-    await cluster.until(ended, f"the session of {node} over and the mark gone")
+    await cluster.until(ended, f"the session of {node} over and the taint and cordon gone")
     (session,) = await sessions(cluster, node)
     return session, provider.reboots
 

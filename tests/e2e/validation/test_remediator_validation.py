@@ -100,7 +100,7 @@ async def test_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
         await cluster.health.fail(NODE, XID_79)
         await phase(cluster, NODE, "Quarantined")
         await cluster.health.healthy(NODE)
-        session = await cluster.until(called, "a person called after the failed test")
+        session = await cluster.until(called, "an operator called after the failed test")
         assert session["status"]["phase"] == "Quarantined"
         (test,) = session["status"]["validation"]
         assert (test["state"], test["checks"][0]["value"]) == ("Failed", 7)

@@ -166,7 +166,7 @@ def test_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_pods() -> 
     world.policy = policy_of(mode="Shadow", budget=ROOMY)
     world.run(120, step=10)
     assert world.phase(NODE) == "Draining"
-    assert "1 of them still leaving when last looked at (team-a/slow)" in world.message(NODE)
+    assert "1 of them still leaving when last checked (team-a/slow)" in world.message(NODE)
 
 
 def test_a_node_is_listed_each_second_while_pods_leave_and_rarely_while_it_takes_long() -> None:

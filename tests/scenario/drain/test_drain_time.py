@@ -201,7 +201,7 @@ def blocked_world(limits: dict[str, Any]) -> World:
 
 
 def said(world: World) -> tuple[str, str, bool, bool]:
-    """Phase, what blocks, whether a person must act, whether the drain's time is over."""
+    """Phase, what blocks, whether an operator must act, whether the drain's time is over."""
     status = world.session(NODE).status
     blocked, needs = condition(status, "Blocked"), condition(status, "NeedsHuman")
     return (

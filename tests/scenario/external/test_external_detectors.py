@@ -221,7 +221,7 @@ def test_a_notice_as_label_annotation_or_taint(found: str) -> None:
     assert not world.sessions(NODE)
     world.restart()
     world.run(100, step=5)
-    assert not world.sessions(NODE), "what has no time of its own counts anew after a restart"
+    assert not world.sessions(NODE), "what has no time of its own counts again after a restart"
     world.run(60, step=5)
     assert world.phase(NODE) == "Quarantined"
     if kind == "taint":
@@ -294,7 +294,7 @@ def test_its_action_says_where_the_ladder_begins() -> None:
     world.condition_is("True")
     world.run(200, step=5)
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
-    # Nobody's word here closes what another detector says: it is told what does.
+    # Nobody's word here closes what another detector says: it is reported what does.
     assert "it ends with condition GpuBroken of the Node becoming False" in world.message(NODE)
 
 
@@ -339,7 +339,7 @@ DRILL = "example.com/gpu-drill"
 
 
 def drilled() -> RecordWorld:
-    """The trigger of the runbook, its label on and off, and the node given back."""
+    """The trigger of the runbook, its label on and off, and the node returned to service."""
     world = RecordWorld()
     trigger = {
         "match": f"label {DRILL}", "for": "10s", "reason": "FireDrill", "level": "Drain",

@@ -149,7 +149,7 @@ def kueue_waits() -> World:
 
 
 def window_open() -> World:
-    """One node of a gang is marked, its window to collect others is half over."""
+    """One node of a gang is quarantined, its window to collect others is half over."""
     world = fleet(10)
     for name in ("n0", "n1"):
         gang_pod(world, name)

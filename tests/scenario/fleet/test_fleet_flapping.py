@@ -188,7 +188,7 @@ def test_racks_that_are_hot_as_a_whole_have_their_cause_in_common() -> None:
 @pytest.mark.parametrize(
     "ill",
     [
-        pytest.param(range(16), id="the whole fleet"),
+        pytest.param(range(16), id="the entire fleet"),
         pytest.param(range(0, 16, 2), id="everywhere"),
     ],
 )

@@ -131,7 +131,7 @@ class Row:
 
 
 STATES: dict[str, Row] = {
-    # Nobody has looked at it yet.
+    # Nobody has checked it yet.
     "new": Row(_nothing, fault),
     "new mild": Row(_nothing, mild),
     "new reported": Row(_nothing, reported),
@@ -149,23 +149,23 @@ STATES: dict[str, Row] = {
     "pending, paused": Row(both(lull, fault)),
     "pending, no longer paused": Row(both(lull, fault), lull_over),
     "pending, well again": Row(both(lull, fault), well),
-    "pending, given back": Row(both(lull, fault), released),
+    "pending, returned to service": Row(both(lull, fault), released),
     "pending by hand, opted out": Row(both(opted_out, by_person)),
     "pending by hand, opted in": Row(both(opted_out, by_person), opted_in),
     "pending, leased": Row(both(leased, fault)),
     "pending, gone": Row(both(lull, fault), gone),
     # Marked and not drained.
-    "marked, silent": Row(both(silent, fault)),
-    "marked, heard again": Row(both(silent, fault), heard),
-    "marked, well again": Row(both(silent, fault), well),
-    "marked mild": Row(mild),
-    "marked mild, now Fatal": Row(mild, fault),
-    "marked mild, opted out": Row(mild, opted_out),
-    "marked mild, uncordoned": Row(mild, uncordoned),
-    "marked mild, held": Row(mild, held),
-    "marked mild, well again": Row(mild, well),
-    "marked mild, silent agent": Row(mild, mute),
-    "marked mild, given back": Row(mild, released),
+    "quarantined, silent": Row(both(silent, fault)),
+    "quarantined, heard again": Row(both(silent, fault), heard),
+    "quarantined, well again": Row(both(silent, fault), well),
+    "quarantined mild": Row(mild),
+    "quarantined mild, now Fatal": Row(mild, fault),
+    "quarantined mild, opted out": Row(mild, opted_out),
+    "quarantined mild, uncordoned": Row(mild, uncordoned),
+    "quarantined mild, held": Row(mild, held),
+    "quarantined mild, well again": Row(mild, well),
+    "quarantined mild, silent agent": Row(mild, mute),
+    "quarantined mild, returned to service": Row(mild, released),
     # Draining.
     "draining": Row(fault),
     "draining, paused": Row(fault, lull),
@@ -174,15 +174,15 @@ STATES: dict[str, Row] = {
     "draining, leased": Row(fault, leased),
     "draining, silent": Row(fault, silent),
     "draining, well again": Row(fault, well),
-    "draining, given back": Row(fault, released),
+    "draining, returned to service": Row(fault, released),
     "draining, gone": Row(fault, gone),
     "draining, uncordoned": Row(fault, uncordoned),
     # Drained.
     "quarantined": Row(fault, pods="none"),
     "quarantined, paused": Row(fault, lull, pods="none"),
     "quarantined, held": Row(fault, held, pods="none"),
-    "quarantined, well again": Row(fault, well, pods="none"),
-    "quarantined, given back": Row(fault, released, pods="none"),
+    "tainted, well again": Row(fault, well, pods="none"),
+    "quarantined, returned to service": Row(fault, released, pods="none"),
     "validating": Row(both(fault), both(well), pods="none"),
 }
 

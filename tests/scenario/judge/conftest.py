@@ -21,10 +21,11 @@ MOST_WORLDS = 3
 
 DOCUMENTED = MappingProxyType(
     {
-        "test_a_containment_above_a_gpu_that_is_given_away_is_none_of_ours": "the bus is looked at"
+        "test_a_containment_above_a_gpu_that_is_given_away_is_none_of_ours": "the bus is checked"
         " before the driver has said which GPU it leaves out",
-        "test_a_page_that_repeats_even_the_energy_shows_no_gpu": "how long a page has said so is"
-        " published nowhere, so that each life counts its ten minutes anew",
+        "test_a_page_that_repeats_even_the_energy_shows_no_gpu": "how long a page has reported "
+        "it is"
+        " published nowhere, so that each life counts its ten minutes again",
         "test_after_lost_kernel_records_the_exporters_xid_counts": "the last Xid of a page is"
         " published nowhere, so that the first page of a life is no change",
     }
@@ -34,7 +35,7 @@ DOCUMENTED = MappingProxyType(
 
 @pytest.fixture
 def world() -> World:
-    """A sound node, looked at once."""
+    """A sound node, checked once."""
     return World().start()
 
 

@@ -102,7 +102,7 @@ def test_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
 
 
 SOON_S = 20
-"""A look at the Job, and two lists `drain.settle` apart."""
+"""A check at the Job, and two lists `drain.settle` apart."""
 CLIMBS = {
     "ResetGPU": {"adapter": "ResetGPUJob", "timeout": "30m"},
     "RestartNode": {"adapter": "NodeConditions", "timeout": "30m"},

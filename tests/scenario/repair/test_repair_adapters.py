@@ -33,7 +33,9 @@ KINDS = [
     ("Operation", "RestartNode"),
     ("ResetGPUJob", "ResetGPU"),
 ]
-"""Every way of asking: new with a name of ours or the node's, marked, deleted, labelled."""
+"""Every way of asking: new with a name of gpuward or the node's, quarantined, deleted,
+labelled.
+"""
 
 
 def live(world: ProviderWorld, seconds: float, step: float = 20) -> None:

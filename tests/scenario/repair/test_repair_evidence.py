@@ -112,7 +112,7 @@ def test_repair_off_keeps_evidence_all_the_same_and_shadow_keeps_none() -> None:
     shadow.policy = policy_of(mode="Shadow", budget=ROOMY)
     shadow.incident(NODE)
     shadow.run(120, step=5)
-    assert not shadow.evidences, "there is no mark that an agent could see"
+    assert not shadow.evidences, "there is no quarantine that an agent could see"
     assert not recorded(shadow.session(NODE).status)
 
 

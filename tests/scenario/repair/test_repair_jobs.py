@@ -182,7 +182,7 @@ ACTS: list[Callable[[JobWorld], None]] = [
     lambda world: world.taint(NODE, "karpenter.sh/disrupted"),
 ]
 WORDS = [
-    "hold", "delete", "release", "off", "shadow", "uncordon", "opt out", "mark off", "pause",
+    "hold", "delete", "release", "off", "shadow", "uncordon", "opt out", "quarantine off", "pause",
     "owner",
 ]  # fmt: skip
 

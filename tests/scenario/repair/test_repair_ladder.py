@@ -20,7 +20,7 @@ def test_off_by_default_nothing_is_asked_for() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert world.session(NODE).status.repair == ()
     assert not world.writes(SetRepairCondition)
-    said = "waiting for the repair (reboot the node), then the verdict decides"
+    said = "waiting for the repair (reboot the node), then the health status decides"
     assert said in world.message(NODE)
     assert said in drained_event(world)
 
@@ -38,7 +38,7 @@ def test_a_drained_node_waits_for_no_repair_that_nobody_asks_for(action: str) ->
 
 
 def drained_event(world: World) -> str:
-    """What people are told at the moment when the node is empty."""
+    """What people are reported at the moment when the node is empty."""
     (event,) = (e for e in world.writes(d.EmitEvent) if e.reason == "QuarantineQuarantined")
     return event.message
 

@@ -1,4 +1,5 @@
-"""Session and mark vanish while nobody of ours runs; the next leader takes back what is ours.
+"""Session and quarantine vanish while nobody of gpuward runs; the next leader takes back what is
+ours.
 
 And only that: what nobody wrote down stays, and is said (issue 13).
 """
@@ -37,7 +38,7 @@ def moved() -> JobWorld:
 
 
 def forgotten(world: World, *, record: bool = True) -> None:
-    """Session and mark are gone, and nobody saw them go; the fault is over."""
+    """Session and quarantine are gone, and nobody saw them go; the fault is over."""
     world.quarantines.clear()
     node = world.nodes[NODE]
     node["metadata"]["annotations"].pop(ANNOTATION_SESSION, None)
@@ -178,12 +179,14 @@ KEEP = ("f:metadata", "f:karpenter.sh/do-not-disrupt")
         ([owner("ancient-changes", CORDON, KEEP)], False),
         ([], False),
     ],
-    ids=["ours alone", "a person's", "somebody wants it, too", "merged", "nobody says"],
+    ids=["ours alone", "an operator's", "somebody wants it, too", "merged", "nobody says"],
 )
 def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
     managers: list[dict[str, Any]], ours: bool
 ) -> None:
-    """Whoever took the mark off may have kept the cordon: a second one leaves no trace."""
+    """Whoever took the taint and cordon off may have kept the cordon: a second one leaves no
+    trace.
+    """
     world = fleet(3)
     node = world.nodes[NODE]
     node["spec"]["unschedulable"] = True

@@ -20,7 +20,7 @@ def boots(world: RepairWorld, node: str = NODE) -> int:
 
 
 def test_a_node_that_never_heals_gets_its_attempts_and_no_more() -> None:
-    """Over sessions that a person ends, restarts of the remediator, and days."""
+    """Over sessions that an operator ends, restarts of the remediator, and days."""
     world = RepairWorld(does="reboots", steps=RESTART_ONLY, attempts=2, window="7d")
     for day in range(6):
         world.incident(NODE)
@@ -147,7 +147,7 @@ def test_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
     _stop(world, what)
     world.run(3 * 3600, step=10)
     if what == "stale":
-        # The node did not come back from its restart: it is past being looked at.
+        # The node did not come back from its restart: it is past being checked.
         assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
         return
     assert [w.step for w in world.asked()] == ["RestartNode"]

@@ -217,7 +217,7 @@ def test_steps_withdrawn_unasked_never_fill_the_record() -> None:
 
 def test_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> None:
     """The fault went with a boot of somebody else before the step began: the node is sound, and a
-    person's wish to keep it out is no fault to repair.
+    operator's wish to keep it out is no fault to repair.
     """
     world = RepairWorld(does="hangs", mode="Ask")
     world.fail_until(NODE, "Quarantined")
@@ -232,15 +232,15 @@ def test_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> 
     assert world.phase(NODE) == "Quarantined"
     assert world.steps_of() == []
     assert world.asked() == []
-    assert "waiting for a person to release the node" in world.message(NODE)
+    assert "waiting for an operator to release the node" in world.message(NODE)
 
 
 @pytest.mark.parametrize("asked", ["before", "after"])
 def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     asked: str,
 ) -> None:
-    """A node that boots again and again, and a person who keeps it out: each boot is a minute
-    without a verdict, and no fault of before holds anew for that.
+    """A node that boots again and again, and an operator who keeps it out: each boot is a minute
+    without a health status, and no fault of before holds again for that.
     """
     world = RepairWorld(does="hangs", mode="Ask")
     world.fail_until(NODE, "Quarantined")
@@ -268,7 +268,7 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     world.run(600, step=5)
     assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
     assert world.steps_of() == []
-    assert "waiting for a person to release the node" in world.message(NODE)
+    assert "waiting for an operator to release the node" in world.message(NODE)
     told = [entry.step for entry in world.session(NODE).status.timeline]
     assert told.count("NewBoot") == 3
     assert "CauseReturned" not in told

@@ -1,4 +1,6 @@
-"""A controller that was away: what nobody of ours saw proves nothing about owners and health."""
+"""A controller that was away: what nobody of gpuward saw proves nothing about owners and
+health.
+"""
 
 import pytest
 
@@ -10,7 +12,7 @@ UPGRADE = "nvidia.com__gpu_driver_upgrade_state"
 
 
 def stand_down(phase: str) -> World:
-    """The GPU Operator works on the node, and the session says so."""
+    """The GPU Operator works on the node, and the session reports it."""
     world = at(phase)
     world.label(NODE, **{UPGRADE: "validation-required"})
     world.run(20)
@@ -98,7 +100,7 @@ def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
     booted = utc_of(world.session(NODE).status.phase_since)
     assert world.message(NODE) == (
         f"The node rebooted at {booted}, and whether its causes closed is not known before a "
-        "verdict of that boot: the verdict is from another boot."
+        "health status of that boot: the health status is from another boot."
     )
     world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
     world.close_all(NODE)
@@ -164,7 +166,7 @@ def test_walk_an_owner_at_work_is_named_before_the_agent_that_let_go_for_it() ->
     world.run(70, step=10)
     assert world.condition(NODE, "Blocked") == "StandDown"
     assert world.condition(NODE, "NeedsHuman") == ""
-    assert "; meanwhile the verdict is from another boot" in world.message(NODE)
+    assert "; meanwhile the health status is from another boot" in world.message(NODE)
     world.run(900, step=30)
     health["bootID"] = boot
     world.label(NODE, **{UPGRADE: "upgrade-done"})

@@ -28,7 +28,7 @@ def set_level(world: World, level: str) -> None:
 
 
 def open_the_way(world: World) -> None:
-    """Nothing outside the session would hold up a mark or an eviction any more."""
+    """Nothing outside the session would hold up a taint and cordon or an eviction any more."""
     world.pdbs.clear()
     world.add_pod("late", NODE)
 
@@ -216,7 +216,7 @@ class TestANarrowerSelector:
 def test_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
     broken: tuple[str, ...],
 ) -> None:
-    """Marks go at a pace: the process asks once more right before one is sent."""
+    """Taints and cordons go at a pace: the process asks once more right before one is sent."""
     world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 30, "atMost": 50}}))
     world.rates = {CallQueue.MARK: 0.1}
     world.add_nodes(10)

@@ -220,7 +220,7 @@ class TestUndoneByAnOwner:
         world.run(60)
         world.close_all(NODE)
         world.run(1200, step=20)
-        assert world.is_quarantined(NODE), "the mark stays while the owner works"
+        assert world.is_quarantined(NODE), "the taint and cordon stays while the owner works"
         self.stop(world)
         world.run_until(NODE, "Released", limit=900)
         assert not world.is_quarantined(NODE)

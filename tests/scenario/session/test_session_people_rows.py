@@ -211,7 +211,9 @@ class TestPause:
         world.pause()
         world.run(2)
         assert world.condition(NODE, "Blocked") == "Paused"
-        assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows", "a person can act on it"
+        assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows", (
+            "an operator can act on it"
+        )
         drain = drain_of(world)
         assert drain.blocked == ()
         world.pauses.clear()
@@ -344,7 +346,7 @@ def test_a_second_session_joins_the_first() -> None:
     assert [cause["source"] for cause in causes] == ["Detector", "Human"]
     world.close_all(NODE)
     world.run(1200, step=20)
-    assert world.is_quarantined(NODE), "a person's cause ends by a person"
+    assert world.is_quarantined(NODE), "an operator's cause ends by an operator"
 
 
 def test_a_person_needs_only_a_node_and_a_cause() -> None:

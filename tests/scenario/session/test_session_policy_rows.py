@@ -106,7 +106,7 @@ class TestShadow:
         assert world.condition(NODE, "Paused") == ""
 
     def test_nothing_is_released_by_a_policy_that_cannot_be_read(self) -> None:
-        """It may ask for an approval, or for a longer time; a person's word needs no policy."""
+        """It may ask for an approval, or for a longer time; an operator's word needs no policy."""
         world = at("Validating")
         world.policy = UnreadPolicy()
         world.run(7200, step=10)
@@ -350,7 +350,7 @@ def test_daemonsets_that_could_not_come_back_are_named() -> None:
 
 class TestAfterHealthyFor:
     def test_a_node_that_waits_for_a_person_is_not_looked_at_without_end(self) -> None:
-        """Past `healthyFor` only a person releases it: time alone changes nothing any more. The
+        """Past `healthyFor` only an operator releases it: time alone changes nothing any more. The
         moment that is over was asked for again and again, twenty times a second.
         """
         world = fleet(10, release={"approval": "Manual"})

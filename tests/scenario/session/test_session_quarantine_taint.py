@@ -1,5 +1,5 @@
-"""The mark on real objects: whose it is, what it leaves behind, what happens between two
-writes.
+"""The taint and cordon on real objects: whose it is, what it leaves behind, what happens between
+two writes.
 """
 
 import json

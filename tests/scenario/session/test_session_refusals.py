@@ -109,11 +109,15 @@ def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[
     world.heal_until_released(NODE)
     world.run(1200)
     assert world.is_quarantined(NODE)
-    assert "take its mark off the node" in conditions(world)["Blocked"][1]
-    assert "take its mark off the node" in world.message(NODE)
+    assert "take its taint and cordon off the node" in conditions(world)["Blocked"][1]
+    assert "take its taint and cordon off the node" in world.message(NODE)
     assert ("NeedsHuman" in conditions(world)) == (answer[0] != 429)
     assert len(sent(world, d.RemoveTaint)) <= 60, "with back-off"
-    told = [e for e in world.events.values() if "mark" in e["message"] and "stays" in e["message"]]
+    told = [
+        e
+        for e in world.events.values()
+        if "taint and cordon" in e["message"] and "stays" in e["message"]
+    ]
     assert len(told) == (answer[0] != 429)
     del world.refusing[d.RemoveTaint]
     world.run(150)
@@ -194,7 +198,7 @@ def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
 
 
 def unreleased() -> World:
-    """A node whose session has ended and whose mark nobody lets us take off."""
+    """A node whose session has ended and whose quarantine nobody lets us take off."""
     world = quarantined()
     world.refusing[d.RemoveTaint] = (403, WEBHOOK)
     world.heal_until_released(NODE)
@@ -261,7 +265,7 @@ def test_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
 
 @pytest.mark.parametrize("answer", [(403, RBAC), (422, "status: Invalid"), (500, "no")])
 def test_a_status_that_is_refused_is_asked_for_ever_more_rarely(answer: tuple[int, str]) -> None:
-    """Also after a boot of a node that a person keeps out, which is looked at again at once."""
+    """Also after a boot of a node that an operator keeps out, which is checked again at once."""
     world = quarantined()
     by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
     session = world.quarantines[world.session(NODE).name]

@@ -86,7 +86,7 @@ def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, w
     assert not disruption_after(world, before)
     (paused,) = [c for c in world.session(NODE).status.conditions if c.type == "Paused"]
     assert paused.status == "True"
-    assert "took a part of the mark off" in paused.message
+    assert "took a part of the taint and cordon off" in paused.message
     assert "put back when this is over" in paused.message
     world.pauses.clear()
     world.label(NODE, **{LABEL_OPT_OUT: None})

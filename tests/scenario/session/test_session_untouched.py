@@ -17,7 +17,7 @@ from tests.support.scenario.session_world import CrashError, World
 
 
 def tainted_unrecorded(world: World) -> None:
-    """The leader dies after the mark and before its record."""
+    """The leader dies after the taint and cordon and before its record."""
     world.incident(NODE)
 
     def dies(write: d.Write) -> None:
@@ -78,7 +78,7 @@ def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World
 
 
 def test_a_mark_that_lands_after_the_end_is_put_on_record() -> None:
-    """The dead leader's mark was on its way when the next one ended the session."""
+    """The dead leader's quarantine was on its way when the next one ended the session."""
     world = fleet(5)
     tainted_unrecorded(world)
     node = world.nodes[NODE]
@@ -227,7 +227,7 @@ def test_many_arrivals_stay_one_sentence_and_one_event() -> None:
 
 GPU = f"GPU-{NODE}-0"
 LOOKED_AT_AGAIN_S = 60.0
-"""One node is not looked at more often than this for its records."""
+"""One node is not checked more often than this for its records."""
 
 
 def repeats(world: RecordWorld) -> bool:

@@ -62,7 +62,7 @@ class AgentProcess:
 
     @property
     def port(self) -> int | None:
-        """Where its latest life serves metrics; None until it has said so."""
+        """Where its latest life serves metrics; None until it has reported it."""
         said = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
         lines = [json.loads(line) for line in said.split("\n")[:-1] if line.startswith("{")]
         return next((line["port"] for line in reversed(lines) if "port" in line), None)

@@ -56,7 +56,7 @@ class Facts:
         with self._new:
             while not enough(self):
                 if not self._new.wait(max(0.0, deadline - time.monotonic())):
-                    raise AssertionError(f"not seen within {timeout_s} s; so far: {self.all}")
+                    raise AssertionError(f"not observed within {timeout_s} s; so far: {self.all}")
         return self
 
 

@@ -19,7 +19,7 @@ SETS = ("basic", "full")
 
 
 def page(snapshot: Snapshot, *, full: bool) -> str:
-    """The whole page, histograms included."""
+    """The entire page, histograms included."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(lambda: snapshot, full=full))
     Latencies(registry, full=full)

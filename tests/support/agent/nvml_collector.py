@@ -61,7 +61,7 @@ class Collector:
 
 
 class Judged:
-    """Judgement in virtual time over what the sense says."""
+    """Judgement in virtual time over what the collector says."""
 
     def __init__(self, path):
         self.path = path

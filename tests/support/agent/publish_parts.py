@@ -1,4 +1,4 @@
-"""A simulated API server, an agent's own client of it, and verdicts to publish."""
+"""A simulated API server, an agent's own client of it, and health statuses to publish."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,12 +142,12 @@ def verdict(health: str = "Healthy", **changes: Any) -> Publication:
 
 
 def counted(publication: Publication, count: int) -> Publication:
-    """The same verdict with the incident seen this often."""
+    """The same health status with the incident seen this often."""
     return _changed(publication, count=count)
 
 
 def with_evidence(publication: Publication, line: str) -> Publication:
-    """The same verdict with one more line of evidence."""
+    """The same health status with one more line of evidence."""
     (incident,) = publication.status.incidents
     return _changed(publication, evidence=(*incident.evidence, line))
 

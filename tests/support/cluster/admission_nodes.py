@@ -57,5 +57,5 @@ def edited(original: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdict(condition: str = "False") -> list[dict[str, str]]:
-    """The conditions after a verdict of the agent."""
+    """The conditions after a health status of the agent."""
     return [READY, {**HEALTHY, "status": condition}, {"type": "GPUDegraded", "status": "False"}]

@@ -1,4 +1,4 @@
-"""A cluster for end-to-end tests: simulated, or real where KUBEBUILDER_ASSETS says so.
+"""A cluster for end-to-end tests: simulated, or real where KUBEBUILDER_ASSETS reports it.
 
 Tests that use `cluster` run unchanged on both. They may use what a real cluster has, and the proxy
 before it (`plane.requests`, `plane.faults`), and nothing of the simulator.

@@ -78,7 +78,7 @@ class Mutator:
 
 
 def _places(value: Any, at: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-    """Every place in a JSON value but the root and the metadata as a whole."""
+    """Every place in a JSON value but the root and the metadata as a unit."""
     found = [at] if at and at != ("metadata",) else []
     inner: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
     inner = enumerate(value) if isinstance(value, list) else inner

@@ -2,7 +2,7 @@
 
 Written from each system's published field documentation (Cluster API, medik8s, Karpenter,
 NVSentinel): the fields that our adapters write or read, with their types and what must be there.
-Unknown fields are pruned, as a real API server does, so a misspelt field does not pass unseen.
+Unknown fields are pruned, as a real API server does, so a misspelt field does not pass unobserved.
 """
 
 from typing import Any

@@ -52,7 +52,7 @@ def person_uncordons(state: State, index: int) -> Iterator[Act]:
         changed = changed.with_ghost(index, cordoned_by="", uncordoned_since_boot=True)
         if is_quarantined(bundle):
             changed = person_said(changed, index, doubtful=doubtful)
-        yield "a person uncordons {}", index, changed
+        yield "an operator uncordons {}", index, changed
 
 
 def person_cordons(state: State, index: int) -> Iterator[Act]:
@@ -60,7 +60,7 @@ def person_cordons(state: State, index: int) -> Iterator[Act]:
     assert node is not None
     if not node.cordoned:
         changed = state.with_node(index, cordoned=True, managers=((PERSON, NOW),))
-        yield "a person cordons {}", index, changed.with_ghost(index, cordoned_by=PERSON)
+        yield "an operator cordons {}", index, changed.with_ghost(index, cordoned_by=PERSON)
 
 
 def person_untaints(state: State, index: int) -> Iterator[Act]:
@@ -70,7 +70,7 @@ def person_untaints(state: State, index: int) -> Iterator[Act]:
         taints = without(bundle.node.taints, TAINT_QUARANTINE)
         changed = state.with_node(index, taints=taints)
         changed = person_said(changed, index, doubtful=near_owner(bundle))
-        yield "a person removes the taint of {}", index, changed
+        yield "an operator removes the taint of {}", index, changed
 
 
 def person_claims(state: State, index: int) -> Iterator[Act]:
@@ -81,7 +81,7 @@ def person_claims(state: State, index: int) -> Iterator[Act]:
         managers = (*node.managers, (PERSON, None))
         changed = state.with_node(index, cordoned=True, managers=managers)
         changed = changed.with_ghost(index, cordoned_by=PERSON)
-        yield "a person applies a cordon to {} by server-side apply", index, changed
+        yield "an operator applies a cordon to {} by server-side apply", index, changed
 
 
 def person_on_session(state: State, index: int) -> Iterator[Act]:
@@ -95,7 +95,7 @@ def person_on_session(state: State, index: int) -> Iterator[Act]:
         if bundle.lagging is None and state.leads:
             deleted = (*bundle.memory.deleted, session)
             changed = changed.with_memory(index, deleted=deleted)
-        yield "a person deletes the session of {}", index, changed
+        yield "an operator deletes the session of {}", index, changed
         view = session_view(session, index, "1")
         if view.spec.release is None:
             spec = msgspec.structs.replace(view.spec, release=ReleaseRequest(by="ada"))
@@ -103,7 +103,7 @@ def person_on_session(state: State, index: int) -> Iterator[Act]:
             changed = state.with_bundle(index, sessions=_replaced(bundle, new))
             if bundle.node is not None:
                 changed = person_said(changed, index, doubtful=False)
-            yield "a person releases {}", index, changed
+            yield "an operator releases {}", index, changed
 
 
 def person_lowers(state: State, index: int) -> Iterator[Act]:
@@ -114,7 +114,7 @@ def person_lowers(state: State, index: int) -> Iterator[Act]:
             spec = msgspec.structs.replace(view.spec, level="Cordon")
             new = session_of(view.name, session.created, spec, view.status, index)
             changed = state.with_bundle(index, sessions=_replaced(bundle, new))
-            yield "a person sets the session of {} to Cordon", index, changed
+            yield "an operator sets the session of {} to Cordon", index, changed
 
 
 def _replaced(bundle: Bundle, new: Any) -> tuple[Any, ...]:
@@ -127,15 +127,15 @@ def person_holds(state: State, index: int) -> Iterator[Act]:
     held = ANNOTATION_HOLD in dict(node.annotations)
     if held:
         annotations = without(node.annotations, ANNOTATION_HOLD)
-        yield "a person unholds {}", index, state.with_node(index, annotations=annotations)
+        yield "an operator unholds {}", index, state.with_node(index, annotations=annotations)
     else:
         annotations = with_item(node.annotations, (ANNOTATION_HOLD, "mine"))
-        yield "a person holds {}", index, state.with_node(index, annotations=annotations)
+        yield "an operator holds {}", index, state.with_node(index, annotations=annotations)
 
 
 def pause(state: State) -> Iterator[Act]:
     word = "resumes" if state.paused else "pauses"
-    yield f"a person {word} everything", None, state._replace(paused=not state.paused)
+    yield f"an operator {word} everything", None, state._replace(paused=not state.paused)
 
 
 def operator(state: State) -> Iterator[Act]:
@@ -235,7 +235,7 @@ def time_passes(state: State, seconds: int, cancel_expiry_s: float) -> State:
             pods[slot] = pod._replace(node=homes[0] if homes else None)
     state = state._replace(pods=tuple(pods))
     for index, bundle in enumerate(state.bundles):
-        # Every open session is looked at each minute, so that none seems left alone meanwhile.
+        # Every open session is checked each minute, so that none seems left alone meanwhile.
         active = bundle.memory.active_at
         active = NOW if active is not None and state.leads else active
         state = state.with_memory(index, asked=(), active_at=active)
@@ -279,13 +279,13 @@ PER_NODE: dict[str, Callable[[State, int], Iterator[Act]]] = {
     "autoscaler": controllers.autoscaler,
     "kured": controllers.kured,
     "node deleted": controllers.node_deleted,
-    "person uncordons": person_uncordons,
-    "person cordons": person_cordons,
-    "person untaints": person_untaints,
-    "person claims": person_claims,
-    "person's session": person_on_session,
-    "person lowers": person_lowers,
-    "person holds": person_holds,
+    "operator uncordons": person_uncordons,
+    "operator cordons": person_cordons,
+    "operator untaints": person_untaints,
+    "operator claims": person_claims,
+    "operator's session": person_on_session,
+    "operator lowers": person_lowers,
+    "operator holds": person_holds,
     "lag": lag,
 }
 FOR_ALL: dict[str, Callable[[State], Iterator[Act]]] = {

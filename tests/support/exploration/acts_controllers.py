@@ -24,8 +24,8 @@ Act = tuple[str, int | None, State]
 
 NOW = Moment(0, False)
 OWNER_GONE_S = 95
-"""So long after an owner's work a person's uncordon may be taken for the owner's: 60 s, and 90 s
-where no leader looked meanwhile."""
+"""So long after an owner's work an operator's uncordon may be taken for the owner's: 60 s, and 90
+s where no leader looked meanwhile."""
 BOOT_S = 140
 """So long after a boot the driver manager may still uncordon."""
 NEW_LEADER_S = 60
@@ -56,7 +56,7 @@ def near_owner(bundle: Bundle) -> bool:
 
 
 def person_said(state: State, index: int, *, doubtful: bool) -> State:
-    """A person said that the node is to be in service."""
+    """An operator said that the node is to be in service."""
     bundle = state.bundles[index]
     state = state.with_ghost(index, excused=bundle.health.active, taken=False)
     known = {
@@ -170,7 +170,7 @@ def _overlaid(state: State, index: int) -> State:
 
 
 def _left(state: State, index: int) -> State:
-    """What an owner does that nobody saw at work looks like a person's doing."""
+    """What an owner does that nobody saw at work looks like an operator's doing."""
     bundle = state.bundles[index]
     assert bundle.node is not None
     missed = bundle.ghost.owner == "missed"

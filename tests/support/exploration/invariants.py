@@ -1,8 +1,8 @@
 """What must be true in every reachable state, and of every write on the way
 (`docs/invariants.md`).
 
-`Watcher` is told of decisions, evictions and writes as they happen; `at_rest` judges a state in
-which the controller has nothing left to do at this moment.
+`Watcher` is reported of decisions, evictions and writes as they happen; `at_rest` judges a state
+in which the controller has nothing left to do at this moment.
 """
 
 from rules.api import writes as d
@@ -26,7 +26,9 @@ from tests.support.exploration.state import (
 
 OURS = {ANNOTATION_SESSION, *AUTOSCALER_ANNOTATIONS}
 PRIOR_ANNOTATION = ("karpenter.sh/do-not-disrupt", "true")
-"""Both nodes carry it from the start: it belongs to somebody else and must outlive every mark."""
+"""Both nodes carry it from the start: it belongs to somebody else and must outlive every
+quarantine.
+"""
 SAYING = {"Blocked", "Paused", "Storm", "NodeUnreachable"}
 
 
@@ -83,7 +85,7 @@ class Watcher:
                 "evictions-on-plan", f"a pod is evicted while its session is {view.status.phase}"
             )
         if view.spec.level != "Drain" or view.spec.release is not None:
-            raise Violation("evictions-on-plan", "a pod is evicted though a person said no")
+            raise Violation("evictions-on-plan", "a pod is evicted though an operator said no")
         if state.paused:
             raise Violation("evictions-on-plan", "a pod is evicted during a pause")
         if bundle.node is None or owner_at_work(bundle.node):
@@ -134,7 +136,9 @@ class Watcher:
         causes = session_view(session, index, "1").spec.causes if session is not None else ()
         about = {f"inc-{NODES[index]}-{number}" for number in ghost.about}
         if causes and {cause.incident for cause in causes} <= about:
-            raise Violation("a-word-stands", "the node is marked again after a person's word")
+            raise Violation(
+                "a-word-stands", "the node is quarantined again after an operator's word"
+            )
 
     def _ended(self, state: State, index: int, write: d.WriteSessionStatus) -> None:
         bundle = state.bundles[index]
@@ -151,7 +155,7 @@ class Watcher:
             return
         active = {f"inc-{NODES[index]}-{number}" for number in needing(bundle)}
         if not health_fresh(bundle) and not bundle.ghost.excused:
-            raise Violation("no-silent-return", f"{phase} without a fresh verdict")
+            raise Violation("no-silent-return", f"{phase} without a fresh health status")
         if active & {cause.incident for cause in view.spec.causes}:
             raise Violation(
                 "no-silent-return", f"{phase} while the fault is open and nobody asked for it"
@@ -209,14 +213,16 @@ def when_quiet(state: State) -> None:
         note = unpack(dict(bundle.node.annotations).get(ANNOTATION_SESSION), index)
         if note is not None and note["session"] not in {unpack(s.name, index) for s in opened}:
             raise Violation(
-                "every-mark-is-owned", f"{NODES[index]} carries the mark of no session"
+                "every-mark-is-owned", f"{NODES[index]} carries the taint and cordon of no session"
             )
         ghost = bundle.ghost
         lost = ghost.taken and in_service(bundle.node) and bool(needing(bundle))
         if not lost or not health_fresh(bundle):
             continue
         if not any(says(session, index) for session in opened):
-            raise Violation("no-silent-return", f"{NODES[index]} is in service and nobody said so")
+            raise Violation(
+                "no-silent-return", f"{NODES[index]} is in service and nobody reported it"
+            )
 
 
 def at_rest(state: State) -> str:
@@ -230,7 +236,7 @@ def at_rest(state: State) -> str:
                 phase == Phase.MARKED and view.spec.level == "Cordon"
             )
             if not rests and not says(session, index):
-                return f"the session of {NODES[index]} stays {phase} and says no obstacle"
+                return f"the session of {NODES[index]} stays {phase} and says no blocker"
         if bundle.node is None or opened:
             continue
         if needing(bundle) and health_fresh(bundle):

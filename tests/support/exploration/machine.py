@@ -2,7 +2,7 @@
 
 One `look` is one round of the node cycle: observe, decide, carry out the writes with the API
 server's preconditions. A drain's list and plan are part of its node's look; each eviction is sent
-in a step of its own, after the last look at node and session, as the gateway does it.
+in a step of its own, after the last check at node and session, as the gateway does it.
 """
 
 import json
@@ -40,12 +40,12 @@ from tests.support.exploration.state import (
 
 @dataclass(frozen=True)
 class Machine(Sight):
-    """gpuward in one setting. ``watcher`` is told of every write before and after it lands."""
+    """gpuward in one setting. ``watcher`` is reported of every write before and after it lands."""
 
     watcher: Any
     _looked: dict[Any, tuple[Any, Bundle]] = field(init=False, default_factory=dict)
 
-    # ------------------------------------------------------------------ one look
+    # ------------------------------------------------------------------ one check
 
     def look(self, state: State, index: int, dies_after: int | None = None) -> State:
         """One round on one node; with ``dies_after`` the process ends after so many writes.
@@ -296,7 +296,7 @@ class Machine(Sight):
     def _write(
         self, state: State, index: int, write: d.Write, snapshot: FleetSnapshot
     ) -> State | None:
-        """The state after the write; None where the API server or the last look refuses it."""
+        """The state after the write; None where the API server or the last check refuses it."""
         match write:
             case d.CreateSession():
                 return self._create(state, index, write)

@@ -156,7 +156,7 @@ class Exploration:
         yield from self._own_steps(state)
 
     def _kill_points(self, state: State) -> Iterator[tuple[Step, State]]:
-        """The process ends between two writes of one look."""
+        """The process ends between two writes of one check."""
         for index in (0, 1):
             before = None
             for writes in (1, 2):
@@ -356,11 +356,11 @@ FOREIGN = frozenset(
         "namesake",
         "autoscaler",
         "kured",
-        "person uncordons",
+        "operator uncordons",
         "leader",
     }
 )
-"""Controllers of others, and the person whose doing theirs could be taken for."""
+"""Controllers of others, and the operator whose doing theirs could be taken for."""
 PEOPLE = frozenset({name for name in EVERYBODY if name.startswith(("person", "tenant"))}) | {
     "faults",
     "pause",

@@ -1,4 +1,4 @@
-"""What the leading process sees of a state: its caches, fresh reads, the fleet's verdict."""
+"""What the leading process sees of a state: its caches, fresh reads, the fleet's health status."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -46,7 +46,9 @@ class NodeState(NamedTuple):
 
 
 class HealthState(NamedTuple):
-    """The agent's verdict: incidents that are active, of which boot, whether the agent lives."""
+    """The agent's health status: incidents that are active, of which boot, whether the agent
+    lives.
+    """
 
     active: tuple[int, ...] = ()
     boot: int = 1
@@ -85,11 +87,13 @@ class Ghost(NamedTuple):
     taken: bool = False
     """gpuward took the node out of service for a fault that is still there."""
     word: Moment | None = None
-    """When a person said without ambiguity that it is to be in service,"""
+    """When an operator said without ambiguity that it is to be in service,"""
     about: tuple[int, ...] = ()
     """knowing of these incidents."""
     excused: tuple[int, ...] = ()
-    """Incidents with which it may be in service: a person said so, or did what looks like it."""
+    """Incidents with which it may be in service: an operator reported it, or did what looks like
+    it.
+    """
     owner: str = ""
     """How far a foreign owner's work is known: ``begun``, then ``seen`` by the leader or
     ``missed``.
@@ -124,7 +128,7 @@ class PodState(NamedTuple):
 
 
 class State(NamedTuple):
-    """The whole world; ``left`` is how many foreign acts may still happen."""
+    """The entire world; ``left`` is how many foreign acts may still happen."""
 
     bundles: tuple[Bundle, Bundle]
     pods: tuple[PodState, ...]
@@ -340,7 +344,7 @@ def pdb_view(minimum: int, pods: tuple[PodState, ...]) -> PdbView:
 
 
 def patched(node: NodeState, body: dict[str, Any], index: int) -> NodeState:
-    """The node after a merge patch of ours."""
+    """The node after a merge patch of gpuward."""
     metadata, spec = body["metadata"], body.get("spec", {})
     annotations = {
         key: pack(json.loads(value), index)

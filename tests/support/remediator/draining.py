@@ -53,7 +53,7 @@ class Setting(EdgeWorld):
 
     async def add_session(self, node, started_at="", *, on_record=True):
         cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
-        # The look at the node writes down that somebody is to go.
+        # The check at the node writes down that somebody is to go.
         drain = {"startedAt": started_at, "waiting": {"more": 1} if on_record else {}}
         spec = {"nodeName": node, "causes": [cause]}
         status = {"mode": "Enforce", "phase": "Draining", "drain": drain}

@@ -108,7 +108,7 @@ async def edge_world(cluster, policy: Policy):
 
 
 async def open_session(setting: EdgeWorld, node: str) -> None:
-    """A person asks for a node; returns when the caches know."""
+    """An operator asks for a node; returns when the caches know."""
     cause = {"source": "Human", "reason": "Requested", "by": "ada"}
     spec = {"nodeName": node, "causes": [cause]}
     await made(setting.client, QUARANTINES, f"s-{node}", spec=spec)
@@ -116,7 +116,7 @@ async def open_session(setting: EdgeWorld, node: str) -> None:
 
 
 def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
-    """The looks of a replica whose fleet rules allow everything; `counted` takes surprises."""
+    """The checks of a replica whose fleet rules allow everything; `counted` takes surprises."""
     cluster = setting.cluster
     edge = setting.edge(counted.append)
     return NodeCycle(

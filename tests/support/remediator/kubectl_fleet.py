@@ -118,7 +118,7 @@ def _sessions() -> list[Object]:
     said = f"{blocked[0].lower()}{blocked[1:]}"
     shared = (
         "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
-        "another node before 2026-03-05 12:00 UTC, then what still holds is judged afresh"
+        "another node before 2026-03-05 12:00 UTC, then what still holds is judged again"
     )
     steps = ("Pending", "Marked", "Draining")
     return [
@@ -154,12 +154,12 @@ def _sessions() -> list[Object]:
         ),
         session(
             "gpu-held-0badcafe", "gpu-held", "Validating",
-            "All causes closed at 2026-03-05 11:45 UTC; not released: a person holds it "
+            "All causes closed at 2026-03-05 11:45 UTC; not released: an operator holds it "
             "(vendor comes on Monday (ann)), unhold it to release.",
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
             conditions=[condition(
                 "Blocked", "Hold",
-                "Not released: a person holds it (vendor comes on Monday (ann)), unhold it to "
+                "Not released: an operator holds it (vendor comes on Monday (ann)), unhold it to "
                 "release.",
             )],
         ),
@@ -170,26 +170,26 @@ def _sessions() -> list[Object]:
             "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow",
             steps=("Pending", "Marked"),
             message="Shadow since 2026-03-05 11:45 UTC: Xid95UncontainedMemoryError (Fatal) asks "
-            "that the node be marked (CordonAndTaint) and drained; nothing is touched.",
+            "that the node be quarantined (CordonAndTaint) and drained; nothing is touched.",
         ),
         session(
             "gpu-replace-0badcafe", "gpu-replace", "Validating",
             "All causes closed at 2026-03-05 11:45 UTC; not released: it is a repeat offender, "
-            "a person releases it after the replacement.",
+            "an operator releases it after the replacement.",
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[
                 condition("Replace", "RepeatOffender", "This is session 3 or later of the node "
                           "within 7d; replace the hardware, then release it: kubectl gpuward "
                           "release gpu-replace --reason \"...\""),
-                *(condition(kind, "Replace", "Not released: it is a repeat offender, a person "
+                *(condition(kind, "Replace", "Not released: it is a repeat offender, an operator "
                             "releases it after the replacement.")
                   for kind in ("Blocked", "NeedsHuman")),
             ],
         ),
         session(
             "gpu-cancelled-0badcafe", "gpu-cancelled", "Cancelled",
-            "Cancelled: a person uncordoned the node.", steps=(),
-            timeline=[{"at": ago(14), "step": "Cancelled", "message": "Cancelled: a person "
+            "Cancelled: an operator uncordoned the node.", steps=(),
+            timeline=[{"at": ago(14), "step": "Cancelled", "message": "Cancelled: an operator "
                        "uncordoned the node.", "by": "person"}],
         ),
     ]  # fmt: skip

@@ -1,4 +1,6 @@
-"""Hand-made nodes, verdicts and sessions around a fixed moment, for the tests of the commands."""
+"""Hand-made nodes, health statuses and sessions around a fixed moment, for the tests of the
+commands.
+"""
 
 from typing import Any
 
@@ -19,7 +21,7 @@ Object = dict[str, Any]
 
 
 def ago(minutes: float) -> str:
-    """Half a minute off the whole, so that ages do not flip while a test runs."""
+    """Half a minute off the entire, so that ages do not flip while a test runs."""
     return format_time(NOW - minutes * 60 - 30)
 
 
@@ -57,7 +59,7 @@ def policy_map(text: str) -> Object:
 
 
 def quarantined(name: str, session: str, health: str = "unhealthy", **changes: Any) -> Object:
-    """A node with our mark and somebody's taint."""
+    """A node with our taint and cordon and somebody's taint."""
     note = f'{{"session":"{session}","at":"{ago(14)}","mark":"CordonAndTaint"}}'
     return node(
         name,

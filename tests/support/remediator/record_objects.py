@@ -1,5 +1,5 @@
-"""Records for the tests of what people see of them: two of GPUs, one of them a lemon, one of a
-node.
+"""Records for the tests of what people see of them: two of GPUs, one of them a repeat offender,
+one of a node.
 """
 
 from typing import Any

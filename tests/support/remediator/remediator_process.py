@@ -223,12 +223,12 @@ async def phase(cluster: Any, node: str, wanted: str) -> Object:
 
 
 async def not_quarantined(cluster: Any, node: str) -> None:
-    """Wait until the node carries no mark."""
+    """Wait until the node carries no quarantine."""
 
     async def clean() -> bool:
         return taints_of(await cluster.node(node)) == UNTAINTED
 
-    await cluster.until(clean, f"the mark gone from {node}")
+    await cluster.until(clean, f"the taint and cordon gone from {node}")
 
 
 def condition_of(session: Object, kind: str) -> Object:

@@ -1,7 +1,7 @@
 """A node that our own Jobs repair: its operator's pods, its agent that lets go, the Job's program.
 
-The agent's verdict stands still as long as it has let go of the driver, so a reset is seen only
-after everybody is back.
+The agent's health status stands still as long as it has let go of the driver, so a reset is seen
+only after everybody is back.
 """
 
 from typing import Any, Final

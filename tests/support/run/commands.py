@@ -1,4 +1,4 @@
-"""A command of ours as a test runs it without a process of its own."""
+"""A command of gpuward as a test runs it without a process of its own."""
 
 from collections.abc import Callable, Sequence
 

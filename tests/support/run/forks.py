@@ -1,7 +1,7 @@
 """Several processes share one run of the tests: `--forks N`.
 
 The tests are imported once, then the process forks; each fork is given a file at a time and tells
-what came of every test. (Processes that are started anew import all tests, each of them again.)
+what came of every test. (Processes that are started again import all tests, each of them again.)
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _live(session: pytest.Session, number: int, pipe: Connection) -> NoReturn:
         config.pluginmanager.register(_Teller(config, pipe))
         while given := pipe.recv():
             for index, following in zip(given, [*given[1:], None], strict=True):
-                # After the last test of a file all ends but what the whole session shares.
+                # After the last test of a file all ends but what the entire session shares.
                 then = session if following is None else session.items[following]
                 item = session.items[index]
                 config.hook.pytest_runtest_protocol(item=item, nextitem=then)

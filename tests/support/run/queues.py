@@ -53,7 +53,7 @@ class Queues:
         """The next file and its tests, for a process beside which others have files of their own.
 
         At most two of five compute while files that wait are left; whoever finds nothing left in
-        its lane takes from the other. An empty name and no tests: nothing is left at all.
+        its queue takes from the other. An empty name and no tests: nothing is left at all.
         """
         if not self._files:
             return "", []
@@ -65,7 +65,7 @@ class Queues:
 
 
 def _piece(nodeid: str) -> str:
-    """What goes to one process in one piece: a file, or a whole folder."""
+    """What goes to one process in one piece: a file, or an entire folder."""
     file = nodeid.split("::")[0]
     return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 

@@ -1,8 +1,8 @@
-"""Programs of ours forked from a process that has imported them already.
+"""Programs of gpuward forked from a process that has imported them already.
 
 Of what a program computes in a test of some seconds, half and more is imports. What is forked is
 a process of its own with the same code, arguments, environment, streams, signals and end; only
-imports are spared, to its own children as well. Some tests start theirs afresh all the same, as a
+imports are spared, to its own children as well. Some tests start theirs again all the same, as a
 container does.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn
 
 REPOSITORY: Final = Path(__file__).parents[3]
 _OPTIONS: Final = {"-S", "-P"}
-"""Of the interpreter; what they keep out, no program of ours would take from there."""
+"""Of the interpreter; what they keep out, no program of gpuward would take from there."""
 _ANSWERS_WITHIN_S: Final = 60.0
 _MAX_BYTES: Final = 1 << 20
 _CWD, _ENVIRONMENT, _STREAMS, _SESSION = 4, 5, slice(9, 15), -2
@@ -45,7 +45,7 @@ agent keeps modules out that others need.
 
 
 class WarmProcess(subprocess.Popen[bytes]):
-    """`subprocess.Popen`, forked where it is to run a module of ours, otherwise started."""
+    """`subprocess.Popen`, forked where it is to run a module of gpuward, otherwise started."""
 
     _line: socket.socket | None = None
 
@@ -192,7 +192,7 @@ def _follow(line: socket.socket) -> None:
     for stream, wanted in zip(streams, (0, 1, 2), strict=True):
         os.dup2(stream, wanted)
         os.close(stream)
-    # Made anew: the old ones know what kind of file they had before.
+    # Made again: the old ones know what kind of file they had before.
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     unbuffered = os.fdopen(2, "wb", buffering=0, closefd=False)

@@ -1,4 +1,4 @@
-"""What a person asks of a World while its replica runs: `kubectl gpuward plan`."""
+"""What an operator asks of a World while its replica runs: `kubectl gpuward plan`."""
 
 import argparse
 import asyncio

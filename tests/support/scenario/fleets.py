@@ -78,7 +78,7 @@ def evictions_after(world: World, at: float) -> int:
 
 
 def fleet_labels(nodes: Mapping[str, NodeView], per: tuple[str, ...] = ()) -> FleetLabels:
-    """What they share, counted anew; `per` as in the policy's budget."""
+    """What they share, counted again; `per` as in the policy's budget."""
     keys = keys_for(per)
     of = {name: shared_labels(node.labels, keys) for name, node in nodes.items()}
     return FleetLabels(of, Counter(one for labels in of.values() for one in labels if one))

@@ -1,4 +1,4 @@
-"""What the senses may report, as Hypothesis strategies, and how a sequence of it is judged."""
+"""What the collectors may report, as Hypothesis strategies, and how a sequence of it is judged."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A node in virtual time for judgement scenarios: facts in, incidents and verdict out.
+"""A node in virtual time for judgement scenarios: facts in, incidents and health status out.
 
 It feeds the very observations the agent's edge builds, sends the ticks that `next_deadline` asks
 for, and can restart the agent from what it had published, reboot the node or lose the state.
@@ -125,7 +125,7 @@ class World:
         self.changes += changes
 
     def start(self) -> World:
-        """The senses come up and look once."""
+        """The collectors come up and look once."""
         self.node()
         self.host()
         self.look_at_pci()
@@ -148,7 +148,7 @@ class World:
         """The driver prints; where `counted` is off the log is read through syslog(2)."""
         self.sequence += 1
         line = parse_message(text.encode())
-        assert line is not None, f"not a line of ours: {text}"
+        assert line is not None, f"not a line of gpuward: {text}"
         seen = KernelLineSeen(
             at=self.now if at is None else at,
             sequence=self.sequence if self.counted else -1,
@@ -269,7 +269,7 @@ class World:
         )
 
     def annotate(self, name: str, text: str) -> None:
-        """People write an annotation of ours on the node."""
+        """People write an annotation of gpuward on the node."""
         self.annotations[f"gpuward.io/{name}"] = text
         self.node()
 

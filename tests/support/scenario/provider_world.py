@@ -1,8 +1,9 @@
 """A cluster whose nodes are repaired through one adapter, and the system that follows its
 requests.
 
-The provider sees only what it would see in its own cluster: an object, a mark on one, one that
-went. A minute later it ends in one of the ways that providers end: heals, gives up, hangs, lies.
+The provider sees only what it would see in its own cluster: an object, a taint and cordon on one,
+one that went. A minute later it ends in one of the ways that providers end: heals, gives up,
+hangs, lies.
 """
 
 from typing import Any
@@ -49,7 +50,7 @@ OWN_ADAPTERS: dict[str, Any] = {
     },
     "Operation": {"label": "oke.oraclecloud.com/node_operation=gpuward-reboot"},
 }
-"""What a policy may bring: new objects, with a name of ours or the node's, and a label."""
+"""What a policy may bring: new objects, with a name of gpuward or the node's, and a label."""
 ROWS = [
     *(
         (name, str(step))
@@ -134,7 +135,7 @@ class ProviderWorld(RepairWorld):
     # ------------------------------------------------------------------ what stands there
 
     def requests(self) -> list[dict[str, Any]]:
-        """Objects and Nodes that carry a request of ours."""
+        """Objects and Nodes that carry a request of gpuward."""
         every = [*self.objects.values(), *self.nodes.values()]
         carry = [o for o in every if "gpuward.io/repair" in o["metadata"].get("annotations", {})]
         # A Job that is over is left for people to read, and does no more.

@@ -45,7 +45,7 @@ class RepairWorld(World):
         self.does = does
         """heals, reboots (without healing), hangs, lies (an old boot, everything else well)"""
         self.keeps_evidence = True
-        """Whether agents write evidence when a mark appears."""
+        """Whether agents write evidence when a taint and cordon appears."""
         self.done: list[tuple[str, str]] = []
         """Node and condition of everything the provider did."""
         self.seen_at: dict[tuple[str, str], float] = {}
@@ -74,7 +74,7 @@ class RepairWorld(World):
             self.close_all(name)
 
     def keep_evidence(self, node: str, **changes: Any) -> None:
-        """The node's agent keeps evidence of the session whose mark it sees."""
+        """The node's agent keeps evidence of the session whose quarantine it sees."""
         metadata = self.nodes[node]["metadata"]
         session = session_of(metadata["annotations"])
         if not session or session in self.evidences or self.healths[node].get("silent"):
@@ -123,7 +123,7 @@ DAY = 86_400.0
 
 
 class RecordWorld(RepairWorld):
-    """Records are kept when a test says so; sessions in a row alone replace nothing here."""
+    """Records are kept when a test reports it; sessions in a row alone replace nothing here."""
 
     def __init__(self, *steps: str, **repair: Any) -> None:
         """`steps`: those that the policy has an adapter for."""
@@ -147,7 +147,9 @@ class RecordWorld(RepairWorld):
         return self.snapshot().records[gpu_record_name(gpu)].status
 
     def incident(self, node: str, *args: Any, **more: Any) -> str:
-        """Of a GPU that the node's verdict lists, as agents list every GPU they ever saw there."""
+        """Of a GPU that the node's health status lists, as agents list every GPU they ever saw
+        there.
+        """
         name = super().incident(node, *args, **more)
         status = self.healths[node]["status"]
         listed = status.setdefault("gpus", [])
@@ -309,7 +311,7 @@ class ValidationWorld(RepairWorld):
         self.run_until(NODE, "Validating", limit=3600)
 
     def tests_of(self, node: str = NODE) -> list[tuple[str, str]]:
-        """State and verdict of every test of the node's latest session."""
+        """State and health status of every test of the node's latest session."""
         return [(t.state, t.verdict) for t in self.session(node).status.validation]
 
     def made(self) -> list[CreateTestJob]:

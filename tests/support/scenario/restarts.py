@@ -1,8 +1,8 @@
 """Every judge scenario played again with the agent restarted in between, and what may differ.
 
 A `World` keeps what happened to it. `difference` ends the agent behind one step, restores it from
-what it had published, lets it look at what is there as the senses do, plays the rest, and compares
-what the node says then with the life without that restart.
+what it had published, lets it look at what is there as the collectors do, plays the rest, and
+compares what the node says then with the life without that restart.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def reborn(state: NodeState, now: float, boot: str, rules: Thresholds) -> NodeSt
 
 
 class Present:
-    """What the senses would find if they looked now: the last of each kind."""
+    """What the collectors would find if they looked now: the last of each kind."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[object, ...], Observation] = {}
@@ -108,7 +108,7 @@ class Present:
         self._uncounted = []
 
     def start(self, now: float) -> Iterator[Observation]:
-        """What a starting agent sees, in the order in which its senses speak."""
+        """What a starting agent sees, in the order in which its collectors speak."""
         yield from self.look(now)
         for line in self._uncounted:
             yield msgspec.structs.replace(line, lookback=True)
@@ -143,8 +143,8 @@ class Difference:
 
     @property
     def documented(self) -> bool:
-        """Whether `docs/decisions.md` allows it: what was under way is forgotten or begins anew,
-        and nothing graver comes of it than what was said already.
+        """Whether `docs/decisions.md` allows it: what was under way is forgotten or begins again,
+        and nothing more severe comes of it than what was said already.
         """
         return self.under_way and self.found.disruption <= max(
             self.expected.disruption, self.then.disruption
@@ -181,7 +181,7 @@ def difference(
 
 def is_under_way(state: NodeState) -> bool:
     """Whether something was seen and not judged yet: a burst, an event,
-    looks that agree, evidence of a reset that looks have to agree with anew.
+    looks that agree, evidence of a reset that looks have to agree with again.
     """
     waits = any(
         i.active

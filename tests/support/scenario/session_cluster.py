@@ -296,7 +296,7 @@ class Cluster:
         }
 
     def add_ended_session(self, node: str, name: str) -> str:
-        """History: the node was marked an hour ago and released since."""
+        """History: the node was quarantined an hour ago and released since."""
         view = self.node(node)
         self.quarantines[name] = {
             "metadata": self._meta(name),

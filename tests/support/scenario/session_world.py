@@ -288,7 +288,7 @@ class World(Watches):
         self.run_until(node, "Released", limit, **step)
 
     def sleep(self, seconds: float) -> None:
-        """No controller of ours works, the rest of the cluster does."""
+        """No controller of gpuward works, the rest of the cluster does."""
         for _ in range(int(seconds)):
             self.now += 1
             self._controllers()

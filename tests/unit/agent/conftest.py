@@ -29,7 +29,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def forked():
-    """Processes of ours that the tested code starts come from one that has imported all."""
+    """Processes of gpuward that the tested code starts come from one that has imported all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", WarmProcess)
         yield

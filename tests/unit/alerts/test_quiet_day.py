@@ -163,7 +163,7 @@ def written(values: list[float | None]) -> str:
 
 
 def test_every_metric_of_the_rules_has_a_series_on_a_quiet_day() -> None:
-    """Else an alert would be silent for want of data."""
+    """Else an alert would be silent for lack of data."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = {one.metric for rule in rules() for one in selectors(rule["expr"])} - recorded
     present = {re.split(r"[{ ]", name)[0] for name, _ in quiet_day()}

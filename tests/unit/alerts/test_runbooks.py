@@ -1,4 +1,4 @@
-"""The runbooks: one for each alert and each Blocked reason, each with what a person needs."""
+"""The runbooks: one for each alert and each Blocked reason, each with what an operator needs."""
 
 import re
 from pathlib import Path

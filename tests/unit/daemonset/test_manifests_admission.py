@@ -38,11 +38,11 @@ LABELS = {**node()["metadata"]["labels"], **dict.fromkeys(names.AGENT_LABELS, "8
     "write",
     [
         pytest.param(agent_write(node()), id="nothing changed"),
-        pytest.param(agent_write(node(status__conditions=verdict())), id="a verdict"),
-        pytest.param(agent_write(node(metadata__labels=LABELS)), id="every label of ours"),
+        pytest.param(agent_write(node(status__conditions=verdict())), id="a health status"),
+        pytest.param(agent_write(node(metadata__labels=LABELS)), id="every label of gpuward"),
         pytest.param(
             agent_write(node(metadata__labels={"kubernetes.io/hostname": "gpu-1"})),
-            id="a label of ours taken back",
+            id="a label of gpuward taken back",
         ),
         pytest.param(
             agent_write(node(status__conditions=[*verdict()[1:], READY])), id="another order"
@@ -208,7 +208,7 @@ def event_write(new: dict[str, Any], **more: Any) -> Write:
         pytest.param(event_write(an_event()), id="as it is sent"),
         pytest.param(event_write(an_event(), user=AGENT.replace("gpuward:", "x:")),
                      id="in another namespace"),
-        pytest.param(event_write(an_event(involvedObject=HEALTH_OBJECT)), id="its verdict"),
+        pytest.param(event_write(an_event(involvedObject=HEALTH_OBJECT)), id="its health status"),
         pytest.param(event_write(an_event(involvedObject__apiVersion=None)), id="no version"),
         pytest.param(event_write(an_event(), user="system:node:gpu-9", extra=None),
                      id="somebody else"),
@@ -230,7 +230,7 @@ OWN_EVENTS, KINDS, PLACE, NAME = (
         pytest.param(event_write(an_event(involvedObject__name="gpu-2")), [OWN_EVENTS],
                      id="another node"),
         pytest.param(event_write(an_event(involvedObject={**HEALTH_OBJECT, "name": "gpu-2"})),
-                     [OWN_EVENTS], id="the verdict of another"),
+                     [OWN_EVENTS], id="the health status of another"),
         pytest.param(event_write(an_event(), extra={}), [OWN_EVENTS], id="unbound token"),
         pytest.param(event_write(an_event(), extra=None), [OWN_EVENTS], id="no claims at all"),
         pytest.param(event_write(an_event(), extra={NODE_CLAIM: []}), [OWN_EVENTS],

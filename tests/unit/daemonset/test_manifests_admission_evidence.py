@@ -42,9 +42,11 @@ LONG = ".".join(["n" * 50] * 4)
     "write",
     [
         pytest.param(written(), id="as it is sent"),
-        pytest.param(named("rack-7-looks-odd"), id="of a session that a person named"),
+        pytest.param(named("rack-7-looks-odd"), id="of a session that an operator named"),
         pytest.param(named(f"{LONG[:200]}-0a1b2c3d", LONG), id="of a node with a long name"),
-        pytest.param(written({"spec__nodeName": "gpu-9"}, user="ada", extra=None), id="a person"),
+        pytest.param(
+            written({"spec__nodeName": "gpu-9"}, user="ada", extra=None), id="an operator"
+        ),
     ],
 )
 def test_what_passes(write: Write) -> None:
@@ -115,7 +117,7 @@ NOTED = {"metadata__annotations": {"example.com/ticket": "4711"}}
     [
         pytest.param(made(), id="of a GPU"),
         pytest.param(made({"metadata__name": "node-gpu-7"}), id="of a node"),
-        pytest.param(made(NOTED, user="ada"), id="a person"),
+        pytest.param(made(NOTED, user="ada"), id="an operator"),
     ],
 )
 def test_a_record_that_passes(write: Write) -> None:

@@ -1,5 +1,5 @@
-"""The admission policy on the mark as tables: what the remediator may change, and what all
-share.
+"""The admission policy on the taint and cordon as tables: what the remediator may change, and what
+all share.
 """
 
 import copy
@@ -30,7 +30,7 @@ from tests.support.cluster.admission_nodes import (
 
 
 def tainted_by_us(original: dict[str, Any]) -> dict[str, Any]:
-    """What the mark makes of a node, from the very patch the remediator sends."""
+    """What the taint and cordon makes of a node, from the very patch the remediator sends."""
     view = as_view(original)
     patch = quarantine_taint.quarantine_patch(
         view, session="s", reason="Xid79", phase="Marked", mark="CordonAndTaint", now=0.0
@@ -116,7 +116,7 @@ OUR_LABEL = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "marked"}
                      id="our label through the status"),
         pytest.param("nodes/status", node(metadata__labels={**node()["metadata"]["labels"],
                      names.LABEL_HEALTH: "unhealthy"}), "no label here but",
-                     id="a verdict of its own, as a label"),
+                     id="a health status of its own, as a label"),
         pytest.param("nodes/status", node(metadata__labels=None), "no label here but",
                      id="labels removed"),
         pytest.param("nodes/status", node(metadata__annotations={"a": "b"}), "annotations",
@@ -126,7 +126,7 @@ OUR_LABEL = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "marked"}
         pytest.param("nodes/status", node(metadata__ownerReferences=[]), "ownerReferences",
                      id="owners through the status"),
         pytest.param("nodes/status", node(status__conditions=verdict()[:2]), "no condition but",
-                     id="a verdict of its own"),
+                     id="a health status of its own"),
         pytest.param("nodes/status", node(status__conditions=[READY]), "no condition but",
                      id="the agent's condition removed"),
         pytest.param("nodes/status", node(status__conditions=[HEALTHY]), "no condition but",

@@ -90,7 +90,7 @@ READS = {
     ("get", "gpuward.io/gpuevidences"): "node_cycle, for a digest on record",
     ("list", "gpuward.io/gpuevidences"): "housekeeping, metadata alone",
     ("list", "pods"): "drain_look.pods_on",
-    ("get", "pods"): "pod_look: a last look before an eviction",
+    ("get", "pods"): "pod_look: a last check before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
     (
         "get",

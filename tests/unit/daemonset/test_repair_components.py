@@ -75,7 +75,7 @@ def test_a_request_needs_the_component(kind: str) -> None:
 
 def test_a_node_without_the_mark_is_never_asked_for() -> None:
     (said,) = refusals(asked("GPUNeedsRestart", annotations={}), patched())
-    assert "only of a node that carries its mark" in said
+    assert "only of a node that carries its taint and cordon" in said
     assert refusals(asked("GPUNeedsRestart", asks=False, annotations={}), patched()) == []
 
 
@@ -113,7 +113,7 @@ def test_a_label_that_asks_needs_its_component_and_the_mark(
     assert refusals(labelled(keys, annotations=MARKED))
     assert refusals(labelled(keys, annotations=MARKED), patched(folder)) == []
     (said,) = refusals(labelled(keys, annotations={}), patched(folder))
-    assert "only of a node that carries its mark" in said
+    assert "only of a node that carries its taint and cordon" in said
     assert refusals(labelled(("example.com/other",), annotations=MARKED), patched(folder))
 
 

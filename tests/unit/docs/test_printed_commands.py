@@ -73,7 +73,7 @@ def filled(words: tuple[str, ...]) -> list[str]:
 def test_every_printed_command_of_the_plugin_runs(
     there: Kubectl, printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wrong use is 64 and a fault of ours says so; what only looks has an answer."""
+    """Wrong use is 64 and a fault of gpuward reports it; what only looks has an answer."""
     monkeypatch.chdir(tmp_path)  # some write a file
     words = [word for word in filled(printed.words[2:]) if (printed.words[2], word) != WAITS]
     code, out, err = there(*words)

@@ -1,4 +1,4 @@
-"""A whole replica while the API server answers every read and write with what it answers on an
+"""An entire replica while the API server answers every read and write with what it answers on an
 ordinary bad day: all parts try again, and nothing of it counts as unexpected.
 """
 

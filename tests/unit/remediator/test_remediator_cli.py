@@ -33,7 +33,7 @@ def test_wrong_use_ends_with_64_and_one_sentence(
         "{cluster: c}}], clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
     )
     monkeypatch.setenv("KUBECONFIG", str(config))
-    # It sets the loggers of the whole process up for good, and those of the tests after this one.
+    # It sets the loggers of the entire process up for good, and those of the tests after this one.
     monkeypatch.setattr("remediator.run.configure_logs", lambda: None)
     assert exit_status(main, arguments) == 64
     said = capsys.readouterr().err

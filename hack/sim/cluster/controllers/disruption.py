@@ -57,7 +57,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoScale:
-    """Why the controller of a pod cannot be asked for its size: fails the whole budget."""
+    """Why the controller of a pod cannot be asked for its size: fails the entire budget."""
 
     why: str
 

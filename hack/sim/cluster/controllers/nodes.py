@@ -1,7 +1,7 @@
 """Node objects of a GPU cluster, and the controllers that taint nodes and end orphaned pods.
 
 A cordon becomes the taint `node.kubernetes.io/unschedulable` here, as in a real cluster, which is
-also why a marking patch may meet a newer resourceVersion.
+also why a quarantining patch may meet a newer resourceVersion.
 """
 
 import uuid

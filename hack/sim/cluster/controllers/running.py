@@ -69,7 +69,7 @@ Write = Create | UpdateStatus | Patch | Delete | Bind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one look at one object leads to: writes in order, and when to look again."""
+    """What one check at one object leads to: writes in order, and when to look again."""
 
     writes: tuple[Write, ...] = ()
     again_in_s: float | None = None
@@ -154,7 +154,7 @@ class WorkQueue:
         self._waiters: list[asyncio.Future[None]] = []
 
     def add(self, key: Key) -> None:
-        """Queue the key for a look as soon as a worker is free."""
+        """Queue the key for a check as soon as a worker is free."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -192,7 +192,7 @@ class WorkQueue:
         return key
 
     def done(self, key: Key) -> None:
-        """The look at the key is over; if it was woken meanwhile it comes again."""
+        """The check at the key is over; if it was woken meanwhile it comes again."""
         self._working.discard(key)
         if key in self._again:
             self._again.discard(key)

@@ -207,7 +207,7 @@ def waits_for_node(pod: Object) -> bool:
 def choose(pod: Object, rooms: Sequence[NodeRoom], start: int) -> tuple[NodeRoom | None, int, str]:
     """The node for a pod: (its room or None, where the next search starts, why not).
 
-    Prefers, among the fitting nodes looked at, the one with the fewest pods, then by name.
+    Prefers, among the fitting nodes checked, the one with the fewest pods, then by name.
     """
     spec, requests = pod["spec"], pod_state.resource_requests(pod)
     enough = len(rooms) if len(rooms) < SEARCH_ALL_BELOW else ENOUGH_CANDIDATES
@@ -232,7 +232,7 @@ def choose(pod: Object, rooms: Sequence[NodeRoom], start: int) -> tuple[NodeRoom
 
 
 def unschedulable(pod: Object, message: str, now: datetime) -> list[Write]:
-    """The condition of a pod that fits nowhere; nothing if it says so already."""
+    """The condition of a pod that fits nowhere; nothing if it reports it already."""
     told = pod_state.condition(pod, "PodScheduled")
     if told and told.get("reason") == "Unschedulable" and told.get("message") == message:
         return []

@@ -138,7 +138,7 @@ class ClusterControllers:
 
 
 def _report_failure(task: asyncio.Task[None]) -> None:
-    """A part that dies takes the meaning out of every test: say so at once."""
+    """A part that dies takes the meaning out of every test: report it at once."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         print(f"simulated cluster: {task.get_name()} failed", file=sys.stderr)

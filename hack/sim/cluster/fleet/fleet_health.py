@@ -1,7 +1,8 @@
 """GPU health of nodes without an agent, written as an agent would write it.
 
 Demo, benchmarks and tests use it for the nodes on which no real agent runs: GPUNodeHealth with a
-heartbeat publisher, the two conditions and the labels. It only states verdicts; it never judges.
+heartbeat publisher, the two conditions and the labels. It only states health statuses; it never
+judges.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault as the agent would publish it; `gpu` is the index, None for the whole node."""
+    """One fault as the agent would publish it; `gpu` is the index, None for the entire node."""
 
     reason: str
     severity: Severity = Severity.FATAL
@@ -124,7 +125,7 @@ def health_status(
     no_data: bool = False,
     publisher: PublisherPod | None = None,
 ) -> HealthStatus:
-    """The verdict that the active incidents make: Unhealthy, Unknown, Degraded, Healthy.
+    """The health status that the active incidents make: Unhealthy, Unknown, Degraded, Healthy.
 
     Without a publishing pod it carries a heartbeat of now.
     """
@@ -179,7 +180,7 @@ def _message(health: str, first: IncidentStatus | None) -> str:
 def node_status_patch(
     status: HealthStatus, facts: NodeFacts, now: datetime, before: Mapping[str, Object]
 ) -> Object:
-    """The strategic merge patch of nodes/status by which an agent shows its verdict.
+    """The strategic merge patch of nodes/status by which an agent shows its health status.
 
     `before` holds the conditions written last, by type: a condition keeps its transition time
     while its status stays.
@@ -228,7 +229,9 @@ GPU_EVIDENCES = Resource(GROUP, VERSION, "gpuevidences", False, "GPUEvidence")
 GPU_NODE_HEALTHS = Resource(GROUP, VERSION, "gpunodehealths", False, "GPUNodeHealth")
 HEARTBEAT_S = 240.0
 AT_ONCE = 64
-"""Verdicts on their way at once: a real server answers each only after its store has synced."""
+"""Health statuses on their way at once: a real server answers each only after its store has
+synced.
+"""
 
 
 @dataclass(slots=True)
@@ -254,10 +257,10 @@ class FleetHealth:
         self._stories: dict[str, _Story] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self.publishers: dict[str, PublisherPod] = {}
-        """The agents' pods, by node; a verdict of any other node carries a heartbeat."""
+        """The agents' pods, by node; a health status of any other node carries a heartbeat."""
 
     async def healthy(self, node: str) -> None:
-        """The node is fine: all incidents closed, verdict published."""
+        """The node is fine: all incidents closed, health status published."""
         story = await self._story(node)
         now = self._clock()
         story.no_data = False
@@ -294,7 +297,7 @@ class FleetHealth:
         await self._publish(story)
 
     async def recreated(self, node: str) -> None:
-        """The node came back under its name or in a new boot: learn it anew and say so."""
+        """The node came back under its name or in a new boot: learn it again and report it."""
         old = self._stories.pop(node, None)
         story = await self._story(node)
         if old is not None:
@@ -304,8 +307,8 @@ class FleetHealth:
         await self._publish(story)
 
     async def keep_evidence(self, node: str) -> str:
-        """What an agent does when a mark appears: the digest it wrote, "" while there is no
-        mark.
+        """What an agent does when a taint and cordon appears: the digest it wrote, "" while there
+        is no quarantine.
         """
         found = await self._client.get(NODES, node)
         session = session_of(found["metadata"].get("annotations") or {})

@@ -131,7 +131,7 @@ class HttpLayer:
         loop = asyncio.get_running_loop()
         ticker = loop.create_task(self._bookmarks(subscription))
         closer = loop.call_later(timeout_s, subscription.finish)
-        # A watcher that went away cannot be told anything.
+        # A watcher that went away cannot be reported anything.
         with contextlib.suppress(ConnectionError), contextlib.ExitStack() as ends:
             ends.callback(closer.cancel)
             ends.callback(ticker.cancel)

@@ -197,7 +197,7 @@ class Subscription:
         self._wake.set()
 
     def bookmark(self) -> None:
-        """Tell the watcher how far it is, if it asked to be told."""
+        """Tell the watcher how far it is, if it asked to be reported."""
         if not self._bookmarks or self.ended:
             return
         revision, resource = self._store.revision, self.kind.resource

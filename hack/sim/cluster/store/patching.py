@@ -2,7 +2,7 @@
 
 Pure: they return a new object that shares every untouched part with the old one. In a strategic
 patch lists that are maps merge by their key, the finalizers are a set, and every other list
-(taints, tolerations) is replaced as a whole. `update_managed_fields` says who wrote which field.
+(taints, tolerations) is replaced as a unit. `update_managed_fields` says who wrote which field.
 """
 
 import json
@@ -21,7 +21,7 @@ MERGE_KEYS = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""The lists that merge, and the field by which their items are told apart."""
+"""The lists that merge, and the field by which their items are distinguished."""
 MERGED_SETS = frozenset({"finalizers"})
 """Lists of texts that merge as sets."""
 _DELETE_PRIMITIVE = "$deleteFromPrimitiveList/"
@@ -201,7 +201,7 @@ def _differences(old: Any, new: Any, name: str, *, custom: bool) -> tuple[Fields
 
 
 def _parts(name: str, value: Any, *, custom: bool) -> Fields | None:
-    """The parts that are owned one by one, by path element; None where the whole is owned."""
+    """The parts that are owned one by one, by path element; None where the entire is owned."""
     if isinstance(value, dict):
         return {f"f:{key}": part for key, part in value.items()}
     if not isinstance(value, list):
@@ -226,7 +226,7 @@ def _union(left: Fields, right: Fields) -> Fields:
 
 
 def _without(fields: Fields, taken: Fields) -> Fields:
-    """`fields` minus every leaf of `taken` (None there takes the whole branch)."""
+    """`fields` minus every leaf of `taken` (None there takes the entire branch)."""
     if not taken:
         return fields
     result: Fields = {}

@@ -172,7 +172,7 @@ def table(
 
 
 def partial(obj: Object) -> Object:
-    """Only the metadata, in the type that says so."""
+    """Only the metadata, in the type that reports it."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",

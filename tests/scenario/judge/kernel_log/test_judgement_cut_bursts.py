@@ -93,7 +93,7 @@ def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_bu
 
 
 def look(world: World) -> None:
-    """The senses of the GPUs are there before the kernel log is opened."""
+    """The collectors of the GPUs are there before the kernel log is opened."""
     world.node()
     world.look_at_pci()
     world.source(SourceName.NVML, SourceState.UP)

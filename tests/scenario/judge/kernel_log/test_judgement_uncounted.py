@@ -18,7 +18,7 @@ def world() -> World:
 
 
 def again(world: World, *lines: tuple[float, str]) -> None:
-    """The agent restarts and reads the whole ring once more, its old lines first."""
+    """The agent restarts and reads the entire ring once more, its old lines first."""
     world.restart_agent()
     for at, text in lines:
         world.kernel(text, lookback=True, at=at)

@@ -25,14 +25,14 @@ def world() -> World:
 
 
 def next_life(world: World, published: NodeState) -> None:
-    """The agent ends, and of what it judged since that verdict nothing is left."""
+    """The agent ends, and of what it judged since that health status nothing is left."""
     world.advance(30)
     world.state = published
     world.restart_agent()
 
 
 def printed(world: World) -> float:
-    """The driver says so while no agent lives; when it was."""
+    """The driver reports it while no agent lives; when it was."""
     world.advance(PRINTED_AFTER_S)
     world.sequence += 1
     return world.now

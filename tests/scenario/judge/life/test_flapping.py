@@ -68,7 +68,7 @@ def test_a_person_ends_what_is_kept_open(world: World) -> None:
     world.advance(5)
     assert not world.active
     flapping_link(world, 2)
-    assert not world.active, "counted anew"
+    assert not world.active, "counted again"
 
 
 def test_what_is_kept_open_ends_by_time_alone(world: World) -> None:

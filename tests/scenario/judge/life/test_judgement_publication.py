@@ -120,7 +120,7 @@ def test_a_value_that_no_label_takes_costs_that_label_only(world: World) -> None
         pytest.param(lambda w: w.xid(79), Difference.NOW, id="a fault"),
         pytest.param(lambda w: w.xid(31), Difference.NOW, id="a record"),
         pytest.param(
-            lambda w: w.source(SourceName.DCGM, SourceState.DOWN), Difference.NOW, id="a sense"
+            lambda w: w.source(SourceName.DCGM, SourceState.DOWN), Difference.NOW, id="a collector"
         ),
         pytest.param(lambda w: None, Difference.NONE, id="nothing"),
     ],
@@ -142,7 +142,7 @@ def test_more_of_the_same_rides_along(world: World) -> None:
 def test_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
     world: World,
 ) -> None:
-    """Each line of evidence is new to whoever reads the verdict; there are five at most."""
+    """Each line of evidence is new to whoever reads the health status; there are five at most."""
     world.xid(95, text="pid=1, name=a, Uncontained ECC error")
     world.advance(3)
     gained = []
@@ -230,7 +230,7 @@ def test_walk_what_becomes_one_fault_of_the_node_is_not_said_to_be_over() -> Non
         world.xid(149, gpu)
         world.advance(5)
     told = [event.message for event in events_for(world.state, tuple(world.changes))]
-    merged = [message for message in told if "goes on as one fault of the whole node" in message]
+    merged = [message for message in told if "goes on as one fault of the entire node" in message]
     assert merged
     assert not [message for message in told if "is over" in message]
 

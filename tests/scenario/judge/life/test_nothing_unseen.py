@@ -1,4 +1,6 @@
-"""Nothing unseen is called healthy: what a verdict rests on, and what it says it cannot know."""
+"""Nothing unobserved is called healthy: what a health status rests on, and what it says it cannot
+know.
+"""
 
 import pytest
 

@@ -87,7 +87,7 @@ def test_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) 
         world.restart_agent()
     world.will_read(1, presence="present")
     world.start()
-    assert world.says() == "Fatal Drain ResetGPU", "one look alone proves no reset"
+    assert world.says() == "Fatal Drain ResetGPU", "one check alone proves no reset"
     world.advance(60, polling=True)
     assert [i.closed_by for i in world.incidents] == ["Reset"]
 
@@ -123,7 +123,7 @@ def test_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_re
 
 @pytest.mark.parametrize("asks", [0, 1], ids=["sound since", "sick since"])
 def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
-    """The fault comes between the first look at the GPUs and the opening of the kernel log."""
+    """The fault comes between the first check at the GPUs and the opening of the kernel log."""
     world = World().start()
     world.restart_agent().start()
     world.now += 0.5
@@ -186,11 +186,13 @@ def test_a_gpu_that_a_boot_brought_back_not_even_to_the_bus_is_told_of_once() ->
     world.enumerate()
     world.advance(120, polling=True)
     reasons = {str(i.row.reason) for i in world.active}
-    assert reasons == {"Xid79GPUFallenOffBus", "GPUCountMismatch"}, "another one is told of, too"
+    assert reasons == {"Xid79GPUFallenOffBus", "GPUCountMismatch"}, (
+        "another one is reported of, too"
+    )
 
 
 def test_a_new_boot_counts_as_unseen_until_the_gpus_answered(world: World) -> None:
-    """The remediator takes no verdict whose GPU view is Down, so nothing drains anew."""
+    """The remediator takes no health status whose GPU view is Down, so nothing drains again."""
 
     def nvml() -> tuple[str, str]:
         (source,) = (s for s in world.published().status.sources if s.name == "nvml")

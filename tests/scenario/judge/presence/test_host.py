@@ -144,7 +144,7 @@ def test_the_switches_of_a_rack_have_theirs_elsewhere() -> None:
     assert not hosts(grace), "a tray that is not registered yet names no domain"
 
 
-# when nothing can be told
+# when nothing can be reported
 
 
 def test_out_of_sight_is_not_stopped() -> None:
@@ -165,15 +165,17 @@ def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool)
     if restarted:
         world.restart_agent().start()
         reads(world, fabric_state=3, fabric_status=0)
-    looks(world, None, 3 if restarted else 4)  # a start is a look, too
-    assert world.active, "one look may fail"
+    looks(world, None, 3 if restarted else 4)  # a start is a check, too
+    assert world.active, "one check may fail"
     looks(world, None, 1)
     assert not world.active
     assert world.incidents[0].closed_by == "NotSeen"
     looks(world, None, 30)
     assert len(world.incidents) == 1
     looks(world, set())
-    assert world.only().row.reason == "FabricManagerStopped", "in sight again, it is told again"
+    assert world.only().row.reason == "FabricManagerStopped", (
+        "in sight again, it is reported again"
+    )
 
 
 def test_a_driver_that_is_taken_away_takes_its_services_with_it() -> None:

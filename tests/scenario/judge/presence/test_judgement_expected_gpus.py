@@ -56,7 +56,7 @@ def test_a_gpu_that_is_removed_on_purpose_drains_no_node(*, counted: bool, liste
         world.advance(60, polling=True)
         world.enumerate()
     assert world.verdict().gpus_healthy == 7
-    assert len(world.incidents) == 1, "it is told of once"
+    assert len(world.incidents) == 1, "it is reported of once"
     assert world.only().row.reason == "GPUCountMismatch"
     assert world.says() == "Degraded Report Investigate"
     world.annotate("expected-gpus", "7")

@@ -271,7 +271,7 @@ def nvml_of(world: World) -> tuple[str, str]:
 
 def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
     world = gpuless()
-    assert world.verdict().reason == "DriverAbsent", "the bus was not looked at yet"
+    assert world.verdict().reason == "DriverAbsent", "the bus was not checked yet"
     world.look_at_pci()
     assert nvml_of(world) == ("Absent", "DriverAbsent")
     assert world.verdict().reason == "NoGPU"
@@ -303,7 +303,7 @@ def at(bus: int, device_class: int = 0x0302) -> PciFunction:
     return PciFunction(address=f"0000:{bus}:00.0", vendor=0x10DE, device_class=device_class)
 
 
-@pytest.mark.parametrize("looked", [False, True], ids=["at once", "after a look at an empty bus"])
+@pytest.mark.parametrize("looked", [False, True], ids=["at once", "after a check at an empty bus"])
 @pytest.mark.parametrize(
     ("annotations", "functions"),
     [

@@ -38,7 +38,7 @@ def test_where_the_page_is_all_there_is_a_blank_one_leaves_the_node_unknown() ->
     world.dcgm(dict.fromkeys(pages, NOTHING))
     said = world.verdict()
     assert (said.health, said.reason) == ("Unknown", "BlankPage")
-    assert not world.incidents, "a lost sense is not a lost GPU"
+    assert not world.incidents, "a lost collector is not a lost GPU"
     world.dcgm(pages)
     assert world.verdict().health == "Healthy"
 

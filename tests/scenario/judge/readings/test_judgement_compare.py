@@ -62,7 +62,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
 """The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
 
 NOT_EXPORTED = {"NVLinkDown", "NVLinkStateUnknown", "C2CLinkDown", "RepairPending"}
-"""What dcgm-exporter has no series for: absent there, said so, never good."""
+"""What dcgm-exporter has no series for: absent there, reported it, never good."""
 
 
 def page_of(reason: str, *, bad: int, count: int, old: bool) -> str:

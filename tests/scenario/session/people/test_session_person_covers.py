@@ -1,4 +1,4 @@
-"""What a person who leaves a node in service has spoken of: the faults they saw, as they were.
+"""What an operator who leaves a node in service has spoken of: the faults they saw, as they were.
 
 The agent puts later evidence into the same incident (a cause common to many GPUs, a burst, the
 driver's answer). What goes on as it was opens nothing; what came since opens one session.
@@ -22,7 +22,7 @@ def fault(world: World) -> dict[str, Any]:
 
 
 def end(world: World, how: str = "release") -> None:
-    """A person leaves the node in service."""
+    """An operator leaves the node in service."""
     session = world.session(NODE)
     if how == "release":
         world.quarantines[session.name]["spec"]["release"] = {"by": "ada", "reason": "we need it"}
@@ -55,7 +55,9 @@ GOES_ON = {
 
 
 def ended(how: str = "release", severity: str = "Degraded", **incident: Any) -> World:
-    """A fault of one GPU whose session a person ended, in a day in which nothing else happens."""
+    """A fault of one GPU whose session an operator ended, in a day in which nothing else
+    happens.
+    """
     world = fleet(5)
     world.incident(NODE, severity=severity)
     fault(world).update(incident)
@@ -74,7 +76,7 @@ def test_what_came_since_opens_one_session(how: str, since: str) -> None:
     assert world.is_quarantined(NODE)
     opened = world.session(NODE)
     first = world.sessions(NODE)[0].name
-    assert f"after a person ended {first}, " in opened.status.timeline[0].message
+    assert f"after an operator ended {first}, " in opened.status.timeline[0].message
     end(world, how)
     world.run(DAY / 2, step=600)
     assert len(world.sessions(NODE)) == 2, "a second word covers that, too"

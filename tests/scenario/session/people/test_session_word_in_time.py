@@ -14,7 +14,7 @@ from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 def ended(expiry: str) -> World:
-    """A fault of one GPU whose session a person ended; their word counts for so long."""
+    """A fault of one GPU whose session an operator ended; their word counts for so long."""
     world = fleet(5, release={"cancelExpiry": expiry})
     world.fail_until(NODE, "Quarantined")
     end(world)
@@ -57,7 +57,9 @@ def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:
 
 
 def lowered_while(unsure: dict[str, object]) -> World:
-    """A person takes the level down while the agent starts, and it says again what it had said."""
+    """An operator takes the level down while the agent starts, and it says again what it had
+    said.
+    """
     world = fleet(5)
     world.add_pod("kept", NODE)
     world.add_pdb("keep", minAvailable=1)

@@ -1,4 +1,4 @@
-"""Sessions whose objects vanish without a person's request, and nodes whose clocks differ."""
+"""Sessions whose objects vanish without an operator's request, and nodes whose clocks differ."""
 
 import copy
 
@@ -174,7 +174,7 @@ def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> 
 
 
 def given_back(how: str) -> World:
-    """A node whose fault is active and whose session a person ended."""
+    """A node whose fault is active and whose session an operator ended."""
     world = quarantined("n0")
     session = world.session("n0")
     if how == "uncordoned":
@@ -207,7 +207,7 @@ def test_a_request_of_a_person_outlives_the_definition_of_its_session(
     assert world.phase("n0") == ("Cancelled" if how == "deleted" else "Released")
     lost = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineSessionLost"]
     assert len(lost) == 1
-    assert "which a person ended" in lost[0]
+    assert "which an operator ended" in lost[0]
     world.restart()
     world.run(60)
     assert not world.is_quarantined("n0"), "a new leader reads it"

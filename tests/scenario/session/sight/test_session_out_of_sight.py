@@ -1,7 +1,7 @@
-"""Nodes that leave the policy's selection, our label, or both: no mark is forgotten for that, and
-no drain goes on.
+"""Nodes that leave the policy's selection, our label, or both: no quarantine is forgotten for
+that, and no drain goes on.
 
-Two watches show nodes: those that the policy selects, and marked ones beside them. What is in
+Two watches show nodes: those that the policy selects, and quarantined ones beside them. What is in
 neither is shown by nobody, and has to be asked for.
 """
 
@@ -24,7 +24,7 @@ def leave(world: World) -> None:
 
 
 def unlabel(world: World) -> None:
-    """Somebody sets the node's labels anew, ours are gone."""
+    """Somebody sets the node's labels again, ours are gone."""
     world.nodes[NODE]["metadata"]["labels"].pop(LABEL_QUARANTINE, None)
     world.touch(world.nodes[NODE])
 
@@ -221,7 +221,7 @@ def test_a_node_that_could_not_be_read_is_looked_at_when_it_vanishes_from_its_wa
 
 
 class TestAPersonsSessionBesideTheSelection:
-    """Nobody watches such a node before it is marked."""
+    """Nobody watches such a node before it is quarantined."""
 
     def waiting(self, **labels: str) -> World:
         world = selected_world()

@@ -131,7 +131,7 @@ def test_a_node_that_reboots_under_the_test_is_tested_again_and_no_third_time() 
     world.fall_ill_and_heal()
     world.run(3600, step=20)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
-    assert "booted anew while it ran" in world.message(NODE)
+    assert "booted again while it ran" in world.message(NODE)
     assert world.phase(NODE) == "Validating"
 
 

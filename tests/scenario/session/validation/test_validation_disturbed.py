@@ -143,11 +143,11 @@ def test_a_missing_right_to_delete_holds_no_release_beyond_the_tests_own_deadlin
     assert not world.is_quarantined(NODE)
 
 
-@pytest.mark.parametrize("ends", ["a person releases", "a cause returns"])
+@pytest.mark.parametrize("ends", ["an operator releases", "a cause returns"])
 def test_killed_before_each_write_no_test_is_left_behind(ends: str) -> None:
     for number in range(20):
         world = under_test()
-        if ends == "a person releases":
+        if ends == "an operator releases":
             release(world)
         else:
             world.incident(NODE)

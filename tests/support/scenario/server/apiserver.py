@@ -66,7 +66,7 @@ class ApiServer(Cluster):
         self.unserved: set[str] = set()
         """API groups that are not installed."""
         self.undefined: set[str] = set()
-        """Resources of ours whose definition is gone."""
+        """Resources of gpuward whose definition is gone."""
         self.unreadable: dict[str, Sight] = {}
         """Resources whose reading fails, and how."""
         self.rejected: list[str] = []
@@ -166,7 +166,7 @@ class ApiServer(Cluster):
         pod["metadata"].setdefault("deletionTimestamp", format_time(self.now + period))
 
     def receive(self, write: d.Write, wire: Request) -> Answer:
-        """Apply a write of ours, or refuse it."""
+        """Apply a write of gpuward, or refuse it."""
         if self.before_each is not None:
             self.before_each(write)
         if self.crash_after is not None:
@@ -189,13 +189,15 @@ class ApiServer(Cluster):
         return answer_of(status, stored)
 
     def dry_run(self, eviction: d.EvictPod) -> Answer:
-        """What a person's dry run is answered: it changes nothing, and is no request of ours."""
+        """What an operator's dry run is answered: it changes nothing, and is no request of
+        gpuward.
+        """
         answer = self._eviction_api(eviction, request(eviction))
         self.sent.pop()
         return answer
 
     def receive_lease(self, wire: Request) -> Answer:
-        """The lease of our own namespace, made or written anew."""
+        """The lease of our own namespace, made or written again."""
         assert wire.body is not None
         name = wire.body["metadata"]["name"]
         known = self.own_leases.get(name)
@@ -323,7 +325,7 @@ class ApiServer(Cluster):
 
 
 def _check(write: d.Write, sessions: dict[str, dict[str, Any]]) -> None:
-    """What no write of ours may lack, whatever the API server takes."""
+    """What no write of gpuward may lack, whatever the API server takes."""
     if isinstance(write, d.WriteSessionStatus):
         for condition in write.status.conditions:
             # The design asks for both; a reason that is over would show as Blocked.

@@ -227,7 +227,7 @@ def _named(name: str, item: Object) -> Object:
 
 
 def _published(health: Object) -> Object:
-    """The verdict as its agent says it: sick while an incident is active."""
+    """The health status as its agent says it: sick while an incident is active."""
     status = health["status"]
     active = {i["severity"] for i in status.get("incidents", ()) if i.get("active")}
     if status.get("health") != "Healthy" or not active:

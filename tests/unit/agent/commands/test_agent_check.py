@@ -1,4 +1,4 @@
-"""One look at the machine: exit status, table and JSON, for each health."""
+"""One check at the machine: exit status, table and JSON, for each health."""
 
 import argparse
 import json

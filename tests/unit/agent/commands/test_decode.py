@@ -1,4 +1,4 @@
-"""`gpuward-agent decode` as a person or script uses it, on logs as people keep them."""
+"""`gpuward-agent decode` as an operator or script uses it, on logs as people keep them."""
 
 import gzip
 import json

@@ -118,8 +118,8 @@ def given(command: ModuleType, *flags: str) -> argparse.Namespace:
     ("flags", "says"),
     [
         (["reset-gpu"], "names 0 GPUs"),
-        (["reset-gpu", "--gpus", "0"], "no UUID of a whole GPU"),
-        (["reset-gpu", "--gpus", f"{UUIDS[0]},$(reboot)"], "no UUID of a whole GPU"),
+        (["reset-gpu", "--gpus", "0"], "no UUID of an entire GPU"),
+        (["reset-gpu", "--gpus", f"{UUIDS[0]},$(reboot)"], "no UUID of an entire GPU"),
         (["reset-gpu", "--gpus", UUIDS[0], "--wait", "x"], "--wait"),
         (["restart-node", "--boot", BOOT], "--session is missing"),
         (["restart-node", "--session", "s"], "--boot is missing"),

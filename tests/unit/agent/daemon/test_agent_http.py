@@ -39,8 +39,8 @@ def served() -> Iterator[Served]:
 def test_metrics_and_probes_are_answered_and_nothing_else(served: Served) -> None:
     assert served.get("/metrics?x=1") == (200, "gpuward_x 1\n")
     assert served.get("/readyz") == (200, "ok\n")
-    served.complaint = "no verdict was accepted yet"
-    assert served.get("/readyz") == (503, "no verdict was accepted yet\n")
+    served.complaint = "no health status was accepted yet"
+    assert served.get("/readyz") == (503, "no health status was accepted yet\n")
     assert served.get("/healthz") == (200, "ok\n")
     assert served.get("/etc/passwd")[0] == 404
 

@@ -30,7 +30,7 @@ TIMEOUT_S = 20.0
 
 
 class Listener:
-    """A link, and what it said so far."""
+    """A link, and what it reported it far."""
 
     def __init__(self, mode, poll_s):
         self.event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()

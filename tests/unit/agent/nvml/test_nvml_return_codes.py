@@ -1,7 +1,8 @@
-"""Every NVML return code that has a meaning, as one table: from pynvml's own code to the verdict.
+"""Every NVML return code that has a meaning, as one table: from pynvml's own code to the health
+status.
 
 The real pynvml runs over the simulated library. Codes of calls about a GPU are met by the polling
-code in this process; codes of the driver as a whole by a real child behind the link.
+code in this process; codes of the driver as a unit by a real child behind the link.
 """
 
 import queue
@@ -91,7 +92,7 @@ def test_a_driver_that_counts_no_gpu_counts_zero(collector):
 
 @pytest.fixture
 def link(path, forked):
-    """A link that is not started yet, and its inbox."""
+    """A link that is not started yet, and its queue."""
     event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = NvmlLink(f"sim:{path}", event_queue.put, poll_s=1.0)
     yield link, event_queue

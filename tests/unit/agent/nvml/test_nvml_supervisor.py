@@ -112,7 +112,7 @@ def test_it_starts_a_child_and_is_up_with_its_first_word():
     bench = Bench()
     assert bench.times(Spawn) == [1000.0]
     assert words(bench.feed(HELLO)) == [UP]
-    assert words(bench.feed(HELLO)) == [], "the same state is told once"
+    assert words(bench.feed(HELLO)) == [], "the same state is reported once"
 
 
 def test_a_call_is_hung_after_five_seconds_and_named_with_its_gpu(bench):

@@ -1,4 +1,4 @@
-"""The agent keeps evidence once per session, tries again, and never harms itself."""
+"""The agent keeps evidence once per session, tries again, and never disrupts itself."""
 
 import itertools
 import threading
@@ -135,7 +135,9 @@ def test_gpus_that_never_answer_are_not_waited_for() -> None:
 
 
 def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> None:
-    """However often somebody rewrites the mark, one object is made and no thread stays."""
+    """However often somebody rewrites the taint and cordon, one object is made and no thread
+    stays.
+    """
     server, answered = Server(), threading.Event()
     keeper = keeper_of(server, look=lambda: answered.is_set)
     before = threading.active_count()
@@ -151,7 +153,7 @@ def test_a_mark_that_is_gone_when_the_gpus_have_answered_gets_no_evidence() -> N
 
 
 def test_what_was_begun_for_a_mark_that_came_off_is_ended() -> None:
-    """A session that was short is looked at afterwards, too."""
+    """A session that was short is checked afterwards, too."""
     server, answered = Server(), threading.Event()
     keeper = keeper_of(server, look=lambda: answered.is_set)
     keeper.taint_seen("s1")

@@ -32,7 +32,7 @@ def bare_server() -> Iterator[Server]:
 
 
 class Publishing:
-    """Both lanes of one node, turned until they rest, at a time the test sets."""
+    """Both queues of one node, turned until they rest, at a time the test sets."""
 
     def __init__(self, server: Server, *, exists: bool = True) -> None:
         self.server = server
@@ -53,14 +53,14 @@ class Publishing:
         return "" if health is None else health.get("status", {}).get("health", "")
 
     def turn(self, wanted: Publication) -> bool:
-        """Write all that is due now; whether the verdict stands on both objects."""
+        """Write all that is due now; whether the health status stands on both objects."""
         for _ in range(10):
             node = self.server.kube.node(self.name)
             node_turn = self.nodes.turn(wanted, node, self.now, WALL + self.now)
             health_turn = self.healths.turn(wanted, node, self.now)
             if min(node_turn.until, health_turn.until) > self.now:
                 return node_turn.settled and health_turn.settled
-        raise AssertionError("the lanes do not come to rest")
+        raise AssertionError("the queues do not come to rest")
 
     def later(self, seconds: float) -> Publishing:
         self.now += seconds
@@ -109,7 +109,7 @@ def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
 def test_evidence_is_noted_at_once_and_of_a_flood_every_five_seconds(
     publishing: Publishing,
 ) -> None:
-    """Whoever asks why a moment after the verdict reads what it rests on."""
+    """Whoever asks why a moment after the health status reads what it rests on."""
     sick = verdict("Unhealthy")
     settled(publishing, sick)
     before = publishing.writes
@@ -226,7 +226,9 @@ def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publi
 def test_a_health_object_that_vanished_is_made_again_within_a_minute(
     publishing: Publishing,
 ) -> None:
-    """A definition that is replaced takes all objects along, and no verdict changes meanwhile."""
+    """A definition that is replaced takes all objects along, and no health status changes
+    meanwhile.
+    """
     settled(publishing, verdict())
     publishing.server.delete_health(publishing.name)
     publishing.later(48).turn(verdict())

@@ -1,4 +1,4 @@
-"""All senses of one agent together: what one of them hears makes another one look."""
+"""All collectors of one agent together: what one of them hears makes another one check."""
 
 import argparse
 import time
@@ -34,7 +34,7 @@ def settings(*arguments: str, udev: str) -> AgentSettings:
 
 @contextmanager
 def seven_gpus(path: Path, udev: str, *flags: str) -> Iterator[tuple[list[Announcer], Until]]:
-    """Senses of a node that lacks its eighth GPU; what announces, and what waits until NVML
+    """Collectors of a node that lacks its eighth GPU; what announces, and what waits until NVML
     enumerates so many GPUs and has read them.
     """
     set_gpu(path, 7, unplugged=True)

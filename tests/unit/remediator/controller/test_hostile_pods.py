@@ -1,4 +1,4 @@
-"""Pods and owners that strangers wrote, and lists that fail: the drain says so and hides
+"""Pods and owners that strangers wrote, and lists that fail: the drain reports it and hides
 nothing.
 """
 

@@ -33,7 +33,7 @@ async def cluster(tmp_path):
 
 
 async def passes(cluster, job):
-    """The Job's pod ran, and says so."""
+    """The Job's pod ran, and reports it."""
     name = job["metadata"]["name"]
     spec = {"nodeName": "n1", "containers": [CONTAINER], "restartPolicy": "Never"}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"]}

@@ -1,4 +1,6 @@
-"""What a look at a node writes down, and what it does where the API server refuses or drops it."""
+"""What a check at a node writes down, and what it does where the API server refuses or drops
+it.
+"""
 
 import json
 

@@ -100,7 +100,7 @@ def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> Non
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
     report = LeaderReport(clock, lambda: why, nothing, policy)
     began = clock.now()
-    assert report.annotations() == {}, "a list made anew is no news"
+    assert report.annotations() == {}, "a list made again is no news"
     clock.at += 6
     said = leader_status(report.annotations())
     assert (said.unable, said.unable_since) == ("listing nodes is refused (403)", began)

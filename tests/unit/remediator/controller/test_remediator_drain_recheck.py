@@ -35,7 +35,7 @@ async def cluster(tmp_path):
 
 
 async def low_rate_drain(setting, started_at=LONG_AGO):
-    """A marked node with many pods, and a drain that has sent a few of its evictions."""
+    """A quarantined node with many pods, and a drain that has sent a few of its evictions."""
     cluster = setting.cluster
     cluster.api._rate_limiter = RateLimiter(SLOW, cluster.clock)
     node = await cluster.api.get("/api/v1/nodes/n1", FreshNode)

@@ -1,4 +1,4 @@
-"""The fleet verdict of one process: how soon a session that waits for it is judged."""
+"""The fleet health status of one process: how soon a session that waits for it is judged."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ async def test_a_session_waits_for_the_next_judgement_less_long_when_marks_run_o
     assert fleet.judged(known["s-n1"]), "nothing was judged a moment ago"
     await open_session(setting, "n2")
     fleet.changed()
-    assert not any(fleet.judged(known["s-n2"]) for _ in range(20)), "others are being marked"
+    assert not any(fleet.judged(known["s-n2"]) for _ in range(20)), "others are being quarantined"
     rest = 2.0
     assert fleet.judged(known["s-n2"])
 

@@ -150,7 +150,7 @@ async def test_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):
 
 
 async def reads(cluster, keeper, minutes):
-    """How often verdicts were asked for while so many minutes pass, a sweep every 20 s."""
+    """How often health statuses were asked for while so many minutes pass, a sweep every 20 s."""
     before = cluster.server.requests.count(resource="gpunodehealths")
     for _ in range(minutes * 3):
         cluster.clock.ahead_s += 20
@@ -188,7 +188,7 @@ async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
         await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
         cluster.clock.ahead_s = 6 * MINUTE
         await keeper.sweep()
-        assert await said(cluster) == ("", None), "there was no verdict a moment ago"
+        assert await said(cluster) == ("", None), "there was no health status a moment ago"
         keeper.look_again("n1")
         await keeper.sweep()
         assert await said(cluster) == ("Unknown", "unknown")
@@ -219,7 +219,7 @@ async def silent(cluster):
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same process", "a later process"])
 async def test_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(cluster, restarted):
-    """What `kubectl get gnh` shows; the agent came back without a new verdict."""
+    """What `kubectl get gnh` shows; the agent came back without a new health status."""
     pod = await agent_pod(cluster, ready=False)
     await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
     async with edge_world(cluster, POLICY) as setting:

@@ -1,4 +1,4 @@
-"""The loop: a look that fell due while the replica might not act is made up for."""
+"""The loop: a check that fell due while the replica might not act is made up for."""
 
 import asyncio
 from types import SimpleNamespace

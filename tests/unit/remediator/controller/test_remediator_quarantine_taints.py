@@ -1,5 +1,5 @@
-"""A mark rests on the node as its watch shows it; where that was behind, the node is read
-first.
+"""A taint and cordon rests on the node as its watch shows it; where that was behind, the node is
+read first.
 """
 
 import pytest
@@ -59,7 +59,7 @@ async def test_a_node_that_changed_unseen_is_read_and_then_marked(setting):
 
 
 async def test_an_outage_is_credited_once(setting):
-    """What a look credits for the time that nobody looked is on record when it looks again."""
+    """What a check credits for the time that nobody looked is on record when it looks again."""
     setting.cluster.clock.skew = NoSkew()
     # The clock is moved past what the watches heard: that is another story.
     setting.world.doubts.clear()

@@ -1,4 +1,4 @@
-"""A part that fails in a way nobody foresaw: it is said and counted, begins anew, the others go
+"""A part that fails in a way nobody foresaw: it is said and counted, begins again, the others go
 on.
 """
 

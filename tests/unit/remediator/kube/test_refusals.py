@@ -41,7 +41,7 @@ def waits(code: int, times: int) -> list[float]:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        pytest.param(403, [10, 20, 40, 80, 120, 120], id="what a person repairs"),
+        pytest.param(403, [10, 20, 40, 80, 120, 120], id="what an operator repairs"),
         pytest.param(429, [0, 4, 8, 16, 30, 30], id="busy: the first is tried again at once"),
     ],
 )

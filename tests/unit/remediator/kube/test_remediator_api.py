@@ -1,4 +1,4 @@
-"""The transport: every answer is a value, credentials are renewed, the last look can stop a
+"""The transport: every answer is a value, credentials are renewed, the last check can stop a
 call.
 """
 
@@ -124,7 +124,7 @@ async def test_an_unreachable_server_is_an_answer_too(tmp_path):
     answer = await api.call(CallQueue.READ, "GET", "/x")
     await api.close()
     assert answer.code == NO_ANSWER
-    # For a person: no class of a library, no address in memory.
+    # For an operator: no class of a library, no address in memory.
     assert answer.failure.startswith("Cannot connect to host 127.0.0.1:1 [")
     assert "ssl" not in answer.failure
     assert api.last_answer_at is None
@@ -169,7 +169,7 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
 
 
 async def test_between_the_last_look_and_the_bytes_nothing_else_runs(tmp_path):
-    """A process that is stopped behind its last look must have nothing left to send."""
+    """A process that is stopped behind its last check must have nothing left to send."""
     heard, heard_before_anything_else = threading.Event(), []
 
     class Server(BaseHTTPRequestHandler):

@@ -14,7 +14,7 @@ from tests.support.remediator.edge import SteppedClock, edge
 
 
 class Replica:
-    """An elector that records what it was told."""
+    """An elector that records what it was reported."""
 
     def __init__(self, cluster, name, *, ready=True, namespace="gpuward"):
         self.events: list[Any] = []

@@ -85,7 +85,9 @@ async def test_a_pause_between_the_check_and_the_connection_still_stops_it(clust
 
 
 async def test_a_leader_deposed_while_it_waits_for_a_connection_writes_nothing(cluster):
-    """Nothing at all: a session, a record and an event do no harm, and are another's to write."""
+    """Nothing at all: a session, a record and an event do no disruption, and are another's to
+    write.
+    """
 
     class Deposed(Leader):
         def __init__(self):
@@ -111,7 +113,7 @@ async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
 
 
 async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatch):
-    """Else a server that needs two seconds for every answer would never get a mark."""
+    """Else a server that needs two seconds for every answer would never get a taint and cordon."""
     gate = gateway(cluster)
     write = await mark(gate)
     get = cluster.api.get

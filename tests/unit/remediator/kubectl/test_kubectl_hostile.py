@@ -146,7 +146,9 @@ def test_objects_that_nobody_can_read_are_counted_and_named(
 
 @pytest.mark.parametrize("words", [";id", "$(id)", " --yes", "`id`", "|sh", "&id", "\n", '"', "é"])
 def test_no_word_of_an_agent_stands_in_a_command_to_paste(tmp_path: Path, words: str) -> None:
-    """An agent that was taken over writes about its node, and a person pastes as somebody else."""
+    """An agent that was taken over writes about its node, and an operator pastes as somebody
+    else.
+    """
     health = sick(NAME)
     incident, gpu = health["status"]["incidents"][0], health["status"]["gpus"][0]
     incident["reason"] += words

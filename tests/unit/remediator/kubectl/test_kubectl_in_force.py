@@ -21,7 +21,7 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-SAID = "no remediator has led for 20m: nothing is taken out, repaired or given back"
+SAID = "no remediator has led for 20m: nothing is taken out, repaired or returned to service"
 LINES = {
     "fleet": (),
     "why": (BLOCKED,),

@@ -1,4 +1,4 @@
-"""`plan` for what it is easily wrong about: sessions nobody looked at yet, strangers, full
+"""`plan` for what it is easily wrong about: sessions nobody checked yet, strangers, full
 fleets.
 """
 
@@ -19,7 +19,7 @@ BY_HAND = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by
 
 
 def asked(on: str, **spec: Any) -> Object:
-    """A person's session that no remediator has looked at."""
+    """An operator's session that no remediator has checked."""
     made = session(f"{on}-by-hand", on, "", "", spec={"causes": [BY_HAND], **spec})
     return {**made, "status": {}}
 
@@ -96,14 +96,14 @@ def test_what_drains_have_in_common_is_read_once_and_nothing_is_written(tmp_path
     )
     counted = Counter(one.resource for one in asked_for if one.verb != "create")
     assert counted["daemonsets"] == counted["poddisruptionbudgets"] == 1
-    assert counted["pods"] == 4 + 1 + 1, "of each node, of the agents, and of the whole fleet"
+    assert counted["pods"] == 4 + 1 + 1, "of each node, of the agents, and of the entire fleet"
     assert "secrets" not in counted
     assert {one.verb for one in asked_for} - {"create"} == {"get", "list"}
     assert kept == [{}] * 4
 
 
 def test_one_session_of_a_newer_release_does_not_end_the_plan_of_all(tmp_path: Path) -> None:
-    """A phase that this release does not know: its node says so, the others are planned."""
+    """A phase that this release does not know: its node reports it, the others are planned."""
     newer = session("sick-1", "sick", "Hibernating", "Asleep.")
     with cluster(tmp_path, lambda hosted: _two(hosted, newer), led=True) as kubectl:
         code, out, err = kubectl("plan", "-o", "json")

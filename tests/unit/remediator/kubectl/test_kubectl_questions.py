@@ -61,7 +61,9 @@ def with_session(**spec: Any) -> Callable[[HostedServer], None]:
 def test_a_word_of_no_more_than_cordon_begins_no_drain(
     tmp_path: Path, level: str, wanted: str, said: str
 ) -> None:
-    """Its session could drain, and only the policy holds it back: a person's cause would not."""
+    """Its session could drain, and only the policy holds it back: an operator's cause would
+    not.
+    """
     with cluster(tmp_path, with_session()) as kubectl:
         code, out, err = kubectl("quarantine", HEALTHY, "--level", level, "--reason", "x", "--yes")
         assert (code, err) == (0, "")
@@ -77,14 +79,14 @@ def test_what_is_given_back_takes_no_reason_and_no_repair(tmp_path: Path) -> Non
                       ("repair", HEALTHY, "--step", "RestartNode")):  # fmt: skip
             code, out, err = kubectl(*words, "--yes")
             assert (code, out) == (1, "")
-            assert "is being given back, as ann asked" in err
+            assert "is being returned to service, as ann asked" in err
         spec = kubectl.get(QUARANTINES, "cordoned")["spec"]
         assert len(spec["causes"]) == 1
         assert "repair" not in spec
 
 
 def test_a_hold_promises_nothing_to_a_node_that_is_given_back(tmp_path: Path) -> None:
-    """A release goes over every hold: whoever is told otherwise looks away."""
+    """A release goes over every hold: whoever is reported otherwise looks away."""
     asked = {"release": {"by": "ann", "reason": "need it"}}
     with cluster(tmp_path, with_session(**asked)) as kubectl:
         code, out, _ = kubectl("hold", HEALTHY, "--reason", "x")

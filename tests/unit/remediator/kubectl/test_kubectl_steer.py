@@ -162,7 +162,7 @@ def nodes_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_walk_half_a_hold_says_which_half(nodes_only: Kubectl) -> None:
     code, out, err = nodes_only("hold", BLOCKED, *BECAUSE)
     assert (code, out) == (1, "")
-    assert "the node is held, but its session could not be told: not allowed" in err
+    assert "the node is held, but its session could not be reported: not allowed" in err
     assert "run this again" in err
 
 

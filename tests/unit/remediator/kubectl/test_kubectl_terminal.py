@@ -37,7 +37,7 @@ from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
         pytest.param(("why", "a,b"), "several are set apart by blanks", id="a comma"),
         pytest.param(("why", "n", "-l", "a=b"), "not both", id="names and labels"),
         pytest.param(("plan", "n", "-l", "a=b"), "not both", id="of what writes nothing"),
-        pytest.param(("fleet", "--dry-run"), "unrecognized", id="a look has no dry run"),
+        pytest.param(("fleet", "--dry-run"), "unrecognized", id="a check has no dry run"),
         pytest.param(("repair", "n", "--step", "Hit"), "invalid choice: 'Hit'", id="no step"),
         pytest.param(("fleet", "--as", ""), "--as: is empty; name a user", id="nobody"),
     ],

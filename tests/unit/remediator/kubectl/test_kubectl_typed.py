@@ -116,7 +116,7 @@ def test_a_dry_run_changes_nothing(fleet, words):
 
 
 def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
-    """While an API server does not answer: what a person does then."""
+    """While an API server does not answer: what an operator does then."""
     silent = (
         "import socket, sys, threading, os, signal, time\n"
         "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n"

@@ -140,7 +140,7 @@ RUNNING = (job(TEST, "tested", "validate"), job(RESET, "reset", "reset-gpu"))
 
 
 def storm(kubectl: Kubectl) -> None:
-    """Every node labelled by its agent and marked by the remediator, as they write it."""
+    """Every node labelled by its agent and quarantined by the remediator, as they write it."""
     condition = {"type": "GPUHealthy", "status": "False", "reason": "Xid79", "message": "m"}
     degraded = {"type": "GPUDegraded", "status": "True", "reason": "Xid79", "message": "m"}
     labels = {"gpuward.io/gpus": "8", "gpuward.io/health": "unhealthy", "gpuward.io/numa": "4-4"}
@@ -189,7 +189,7 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
 
 
 def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
-    """Also of a cordon of ours: it is there still, and nobody else's."""
+    """Also of a cordon of gpuward: it is there still, and nobody else's."""
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
         quarantined = pictures(kubectl)

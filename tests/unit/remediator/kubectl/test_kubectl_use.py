@@ -110,7 +110,7 @@ def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
     monkeypatch.setattr("remediator.kubectl.fleet.fleet", broken)
     code, out, err = fleet("fleet")
     assert (code, out) == (1, "")
-    assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of ours" in err
+    assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of gpuward" in err
     monkeypatch.setenv("GPUWARD_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         fleet("fleet")

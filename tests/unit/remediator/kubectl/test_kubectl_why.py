@@ -81,14 +81,15 @@ def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
 def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
     """The session has ended, so nothing else would tell why the node is still out of service."""
     clause = (
-        "the API server does not let the remediator take its mark off the node (403 no), ask who"
+        "the API server does not let the remediator take its taint and cordon off the node (403 "
+        "no), ask who"
     )
     ended = session(
         "s", NAME, "Released", f"Released: healthy for 10m; refused: {clause}.",
         conditions=[condition("Blocked", "MarkRefused", f"Refused: {clause}.")],
     )  # fmt: skip
     text = " ".join(" ".join(why(look(verdict(NAME), ended, on=quarantined(NAME, "s")))).split())
-    assert "carries a mark of gpuward without an open session" in text
+    assert "carries a taint and cordon of gpuward without an open session" in text
     assert f"refused: {clause}." in text
     assert "blocked MarkRefused" in text
     assert "ends with: whoever runs the admission policy or webhook" in text
@@ -121,7 +122,8 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
     if "Detector" not in sources:
         health["status"]["incidents"] = []
     of_this = session(
-        "gpu-7-1", NAME, "Quarantined", "Quarantined; no repair step is left, a person decides.",
+        "gpu-7-1", NAME, "Quarantined", "Quarantined; no repair step is left, an operator "
+        "decides.",
         spec={"causes": [of[source] for source in sources], "nodeUID": uid},
         conditions=[condition("NeedsHuman", "NoStepLeft", "no repair step is left")],
     )  # fmt: skip

@@ -68,12 +68,12 @@ QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
     "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "while it is opted out"),
     "a silent agent": (lambda: look(health=SILENT), "bring the agent back first"),
     "not selected": (lambda: look(policy=policy_of(nodeSelector="a=b")), "does not select it"),
-    "ended by a person": (
+    "ended by an operator": (
         lambda: look(sessions=(ended(1, by_person=True),)),
-        f"a person ended session {NAME}-1",
+        f"an operator ended session {NAME}-1",
     ),
     "one that goes on, however many there were": (lambda: look(sessions=MANY), OPENS),
-    "others say so while the agent is silent": (
+    "others report it while the agent is silent": (
         lambda: look(policy=OTHERS, spec=TAINTED, health=SILENT),
         NOW_OPENS,
     ),

@@ -1,4 +1,4 @@
-"""The front page: from objects to values to what a person reads."""
+"""The front page: from objects to values to what an operator reads."""
 
 import dataclasses
 
@@ -180,7 +180,7 @@ ZONE = "topology.kubernetes.io/zone"
             ("other", "std"),
             id="the standard name first",
         ),
-        pytest.param({"example.com/track": "x"}, ("other", "other"), id="only the whole name"),
+        pytest.param({"example.com/track": "x"}, ("other", "other"), id="only the entire name"),
         pytest.param({"pool": ""}, ("other", "other"), id="empty value"),
     ],
 )

@@ -68,7 +68,7 @@ def waits(name: str, opened_s: float) -> QuarantineView:
 
 
 def repaired() -> QuarantineView:
-    """A reset that failed, a restart that a person approved, and a test."""
+    """A reset that failed, a restart that an operator approved, and a test."""
     check = ValidationCheck(id="memory", gpu="4", verdict="fail", value=3.0, unit="words")
     approved = TimelineEntry(at=ago(700), step="LetGo", subject="RestartNode", by="ann")
     found = session(

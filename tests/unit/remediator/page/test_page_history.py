@@ -57,5 +57,5 @@ def test_reasons_and_the_offenders_on_record_with_their_serial() -> None:
         ("RowRemapFailure", 1),
     ]
     assert "5 faults in 90 days (&lt;b&gt;Xid79)" in history_html(known)
-    # A GPU that no verdict shows has its serial number from its record.
+    # A GPU that no health status shows has its serial number from its record.
     assert "serial S9" in node_html(known, "b")

@@ -1,5 +1,5 @@
-"""What a person can do about a node: only what changes something now, the same on the page of the
-node, on that of its session and in `why`.
+"""What an operator can do about a node: only what changes something now, the same on the page of
+the node, on that of its session and in `why`.
 """
 
 import re
@@ -105,8 +105,8 @@ def world(
         ),
         pytest.param(world(None), [HOLD, REPAIRED, RELEASE], id="nobody knows what it closes on"),
         pytest.param(world(incident("Human", active=False)), [HOLD, RELEASE], id="it has closed"),
-        pytest.param(world(None, BY_PERSON), [HOLD, RELEASE], id="a person asked for it"),
-        pytest.param(world(None, BY_OTHERS), [HOLD, RELEASE], id="others say so"),
+        pytest.param(world(None, BY_PERSON), [HOLD, RELEASE], id="an operator asked for it"),
+        pytest.param(world(None, BY_OTHERS), [HOLD, RELEASE], id="others report it"),
         pytest.param(world(incident(), hold=True), [UNHOLD, RELEASE], id="held"),
         pytest.param(world(incident(), held=True), [UNHOLD, RELEASE], id="held on the node"),
         pytest.param(world(incident(), mode="Shadow"), [RELEASE], id="nothing is touched"),
@@ -118,7 +118,7 @@ def world(
             world(incident(), conditions=(NONE_LEFT,), repair=(TRIED,), policy=ASKS),
             [f"{REPAIR} --step RestartNode", HOLD, RELEASE], id="attempts of before are used up",
         ),
-        pytest.param(world(incident("Human"), asked_back=True), [], id="given back already"),
+        pytest.param(world(incident("Human"), asked_back=True), [], id="returned already"),
         pytest.param(
             world(incident(), paused=True), [HOLD, RELEASE, "kubectl gpuward resume pause-1"],
             id="paused",

@@ -41,7 +41,7 @@ def test_a_pause_of_the_fleet_does_not_hide_what_a_node_needs_from_its_operator(
 
 
 def by_hand(phase: str, **spec: object) -> QuarantineView:
-    """A session that a person joined, or asked for."""
+    """A session that an operator joined, or asked for."""
     there = session("b-1", "b", phase)
     asked = Cause(source="Human", reason="Manual", by="ann")
     found = {"causes": (*there.spec.causes, asked), **spec}
@@ -49,7 +49,7 @@ def by_hand(phase: str, **spec: object) -> QuarantineView:
 
 
 def health_with(*, active: bool, of: QuarantineView) -> HealthView:
-    """The node's verdict knows the session's incident."""
+    """The node's health status knows the session's incident."""
     said = [
         {"id": c.incident, "reason": c.reason, "active": active}
         for c in of.spec.causes

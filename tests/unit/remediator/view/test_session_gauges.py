@@ -76,7 +76,7 @@ def test_sessions_show_in_metrics() -> None:
         BLOCKED,
         session("gpu-8", "Repairing", repair=(step,)),
         session("gpu-1", "Released", repair=(step,)),
-        # Of an ended session only a mark that cannot come off is shown.
+        # Of an ended session only a taint and cordon that cannot come off is shown.
         session("gpu-2", "Released", conditions=(refused, other)),
     )
 
@@ -167,7 +167,7 @@ REPORTED = {"reasons": {LOST.reason: {"level": "Report"}}}
         pytest.param({}, {}, False, [], id="to be taken out"),
         pytest.param({"gpuward.io/opt-out": "true"}, {}, False, ["OptOut"], id="opted out"),
         pytest.param({}, REPORTED, False, ["Report"], id="only reported, says the policy"),
-        pytest.param({}, {}, True, ["Released"], id="given back by a person"),
+        pytest.param({}, {}, True, ["Released"], id="returned to service by an operator"),
     ],
 )
 def test_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(

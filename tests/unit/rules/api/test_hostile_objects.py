@@ -65,7 +65,7 @@ def test_every_number_can_be_spelled(at: float) -> None:
 @pytest.mark.parametrize("text", UNCOUNTABLE, ids=lambda text: text[:30])
 @pytest.mark.parametrize("field", ["observedAt", "heartbeat"])
 def test_a_silent_agent_with_such_a_time_is_called_silent(text: str, field: str) -> None:
-    """A pod that is gone leaves the time of its last verdict; a heartbeat that is none is
+    """A pod that is gone leaves the time of its last health status; a heartbeat that is none is
     silence.
     """
     publisher = {"heartbeat": text} if field == "heartbeat" else {"pod": "x/y", "podUID": "u"}
@@ -153,7 +153,7 @@ def test_more_causes_than_fit_come_to_rest() -> None:
     assert appended(full, reversed(wanted)) == full
     severe = causes(3, severity="Fatal", name="f")
     with_severe = appended(full, [*wanted, *severe])
-    assert set(severe) <= set(with_severe), "a graver cause takes the place of a milder one"
+    assert set(severe) <= set(with_severe), "a more severe cause takes the place of a milder one"
     assert with_severe[0] == full[0]
     assert appended(with_severe, [*wanted, *severe]) == with_severe
 

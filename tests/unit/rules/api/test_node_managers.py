@@ -1,4 +1,6 @@
-"""Who else claims a field of a node: what another manager asked for stays when our mark goes."""
+"""Who else claims a field of a node: what another manager asked for stays when our taint and
+cordon goes.
+"""
 
 from typing import Any
 
@@ -29,7 +31,7 @@ def entry(manager: str, fields: dict[str, Any], **more: str) -> dict[str, Any]:
 
 
 def quarantined_node(*managers: dict[str, Any]) -> FreshNode:
-    """A node with our mark and these managers."""
+    """A node with our taint and cordon and these managers."""
     bare = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}}
     patch = quarantine_patch(
         msgspec.convert(bare, FreshNode),

@@ -1,4 +1,6 @@
-"""The mark as one patch and its reverse: nothing foreign touched, everything recorded."""
+"""The taint and cordon as one patch and its reverse: nothing foreign touched, everything
+recorded.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a refused mark means, and when an answer is no refusal."""
+"""What a refused quarantine means, and when an answer is no refusal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a person says of a repeat offender, and what counts after it."""
+"""What an operator says of a repeat offender, and what counts after it."""
 
 import msgspec
 import pytest

@@ -171,7 +171,7 @@ def test_silence_leaves_the_outcome_open() -> None:
 def test_a_text_429_blames_no_pdb_and_says_how_long() -> None:
     outcome = classify(429, {"retry-after": "7"}, b"Too many requests", pod(), (pdb(),), NOW)
     assert outcome.retry_after_s == 7
-    assert not outcome.backs_off, "the queue as a whole waits, not this PDB"
+    assert not outcome.backs_off, "the queue as a unit waits, not this PDB"
 
 
 def test_both_pdbs_are_named() -> None:

@@ -1,4 +1,4 @@
-"""What the owner of a pod that had to go is told."""
+"""What the owner of a pod that had to go is reported."""
 
 from typing import Any
 
@@ -52,9 +52,11 @@ def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> 
         pytest.param(
             (Cause(reason="Requested", by="ann", message="fire drill"),),
             "for a request of ann (fire drill), ",
-            id="a person's",
+            id="an operator's",
         ),
-        pytest.param((Cause(),), "for a request of a person, ", id="a person's without words"),
+        pytest.param(
+            (Cause(),), "for a request of an operator, ", id="an operator's without words"
+        ),
         pytest.param(
             tuple(
                 Cause(source="Detector", incident=reason, reason=reason, severity="Fatal")
@@ -71,7 +73,7 @@ def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> 
         pytest.param(
             (Cause(reason="Requested", by="ann"), XID),
             "(Fatal) on GPU 3 (GPU-aa) and 1 more, ",
-            id="the gravest first",
+            id="the most severe first",
         ),
         pytest.param((), "for a cause that is over by now, ", id="none any more"),
     ],

@@ -58,8 +58,8 @@ STOPPED = PublisherPod(heartbeat=format_time(NOW - 6000))
             id="it has seen it go wrong",
         ),
         pytest.param(said(sources=DOWN), [pod()], "Unknown", "AgentBlind", id="it sees no GPU"),
-        pytest.param(None, [pod()], "Unknown", "NoVerdict", id="no verdict"),
-        pytest.param(said(health="<b>Fine"), [pod()], "Unknown", "", id="no word of ours"),
+        pytest.param(None, [pod()], "Unknown", "NoVerdict", id="no assessment"),
+        pytest.param(said(health="<b>Fine"), [pod()], "Unknown", "", id="no word of gpuward"),
         pytest.param(said(), None, "Healthy", "", id="pods may not be read"),
         pytest.param(
             said(silent_since=format_time(NOW - 600)), None, "Unknown", "AgentSilent",

@@ -1,4 +1,4 @@
-"""How many GPUs a node should have, and who may say so."""
+"""How many GPUs a node should have, and who may report it."""
 
 import pytest
 

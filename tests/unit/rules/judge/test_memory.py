@@ -14,7 +14,7 @@ HOT = replace(DEFAULT_RULES["ThermalSlowdown"], count=3, window=5)
     [
         pytest.param("bbb-ggg", "..RRRR.", id="good again"),
         pytest.param("bbbgbgbg", "..RRRRR.", id="three good of five"),
-        pytest.param("bbbgggbb", "..RRR...", id="counted anew once it is good"),
+        pytest.param("bbbgggbb", "..RRR...", id="counted again once it is good"),
         pytest.param("bbb------", "..RRRRRRR", id="between the sides"),
     ],
 )

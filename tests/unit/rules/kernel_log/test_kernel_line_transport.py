@@ -1,4 +1,6 @@
-"""Prefixes are stripped, user space is told from the kernel, and nothing can forge a report."""
+"""Prefixes are stripped, user space is reported from the kernel, and nothing can forge a
+report.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The policy: defaults, strictness, and errors a person can act on."""
+"""The policy: defaults, strictness, and errors an operator can act on."""
 
 from typing import Any
 
@@ -74,7 +74,8 @@ def _lists(value: Any) -> Any:
         pytest.param(
             {"zzz": 1},
             "policy.yaml: zzz is not a known key; known are apiVersion, kind, mode, nodeSelector, "
-            "mark, reasons, budget, drain, pods, external, release, repair, validate, limits",
+            "mark, reasons, budget, drain, pods, external, release, repair, validate, "
+            "limits",
             id="nothing-near",
         ),
         pytest.param(

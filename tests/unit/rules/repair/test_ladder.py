@@ -131,13 +131,13 @@ EXCHANGED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
         (
             Step.RESTART_DRIVER,
             replace(ILL, resets=frozenset({"G0", "G1"})),
-            "loaded anew with 2 GPUs",
+            "loaded again with 2 GPUs",
         ),
-        (Step.RESTART_DRIVER, BOOTED, "loaded anew"),
+        (Step.RESTART_DRIVER, BOOTED, "loaded again"),
         (Step.RESTART_NODE, BOOTED, "new boot, Ready"),
         (Step.RESTART_NODE, replace(BOOTED, causes=1), "new boot, Ready"),
         (Step.POWER_CYCLE, BOOTED, "new boot, Ready"),
-        (Step.REPLACE_NODE, replace(SAME, node_uid="n2", stale="no verdict"), "another one"),
+        (Step.REPLACE_NODE, replace(SAME, node_uid="n2", stale="no health status"), "another one"),
         (Step.REPLACE_NODE, EXCHANGED, "exchanged"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The last look before harm: what was chosen earlier is not sent once it is not wanted any
+"""The last check before disruption: what was chosen earlier is not sent once it is not wanted any
 more.
 """
 

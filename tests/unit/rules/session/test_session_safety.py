@@ -239,7 +239,7 @@ def incident(*, active: bool) -> IncidentStatus:
 
 
 def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
-    """The reasons that hold, by a verdict that is stale."""
+    """The reasons that hold, by a health status that is stale."""
     node = NodeView(metadata=ObjectMeta(name="n0", uid=UID))
     session = QuarantineView(
         metadata=ObjectMeta(name="n0-1"),

@@ -1,4 +1,6 @@
-"""Wrong words are told by the command they were said to, and a key given twice with its lines."""
+"""Wrong words are reported by the command they were said to, and a key given twice with its
+lines.
+"""
 
 from collections.abc import Callable
 

@@ -54,7 +54,7 @@ def read(path):
 
 
 def checked(path, capsys):
-    """The verdict as JSON, without what belongs to the moment."""
+    """The health status as JSON, without what belongs to the moment."""
     status = agent(["check", "--json", "--kmsg=off", f"--nvml=sim:{path}"])
     found = json.loads(capsys.readouterr().out)
     moment = {"observedAt", "since", "id", "firstSeen", "lastSeen", "closedAt", "count", "cursor"}

@@ -23,12 +23,14 @@ def test_a_result_is_read_back_as_it_was_written() -> None:
         pytest.param(0, "", Assessment.PASS, id="a tool that knows its status alone"),
         pytest.param(2, "", Assessment.FAIL, id="which fails"),
         pytest.param(137, "", Assessment.UNKNOWN, id="killed"),
-        pytest.param(0, '{"verdict": "fail"}', Assessment.FAIL, id="words graver than the status"),
-        pytest.param(2, PASS, Assessment.FAIL, id="status graver than the words"),
+        pytest.param(
+            0, '{"verdict": "fail"}', Assessment.FAIL, id="words more severe than the status"
+        ),
+        pytest.param(2, PASS, Assessment.FAIL, id="status more severe than the words"),
         pytest.param(3, PASS, Assessment.UNKNOWN, id="could not run, and says pass"),
         pytest.param(0, "Segmentation fault", Assessment.UNKNOWN, id="no JSON"),
-        pytest.param(1, "not json", Assessment.DEGRADED, id="no JSON beside a grave status"),
-        pytest.param(0, '{"verdict": "great"}', Assessment.UNKNOWN, id="no verdict of ours"),
+        pytest.param(1, "not json", Assessment.DEGRADED, id="no JSON beside a severe status"),
+        pytest.param(0, '{"verdict": "great"}', Assessment.UNKNOWN, id="no result of gpuward"),
         pytest.param(0, "[" * 5000, Assessment.UNKNOWN, id="nested without end"),
         pytest.param(0, '{"verdict": "pass", "checks": 7}', Assessment.UNKNOWN, id="wrong shape"),
         pytest.param(
