@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 from msgspec.structs import fields
 
-from rules.api import sentences
+from rules.api import messages
 from rules.policy import reader
 from rules.policy.policy import Policy
 from rules.text import user_input
@@ -176,7 +176,8 @@ def _held(documents: list[Any], source: str) -> Policy | list[str]:
     if several := len(found) + len(plain):
         return [f"{source}: holds {several} policies; give it one of them"]
     kinds = (
-        sentences.some(_kind(one) or "something without a kind" for one in objects) or "no object"
+        messages.name_list(_kind(one) or "something without a kind" for one in objects)
+        or "no object"
     )
     instead = f"holds no policy and no ConfigMap with {POLICY_KEY}, but {kinds}"
     then = f"name the file of the policy, or give it the entire overlay: {_WHOLE}"

@@ -20,7 +20,7 @@ from remediator.kube.api import CALL_TIMEOUT_S, JSON, MERGE_PATCH, Api
 from remediator.kube.clock import CallQueue, Clock, RateLimiter
 from remediator.kube.resources import AgentPodObject
 from remediator.kubectl.command import OPERATOR, CommandError
-from rules.api import names, object_name, refusal, sentences
+from rules.api import messages, names, object_name, refusal
 from rules.api.evidence import EvidenceView
 from rules.api.gpu_record import RecordView
 from rules.api.kube_config import Acting, KubeConfigError
@@ -336,7 +336,7 @@ class Cluster:
         if listed.unread and not listed.found:
             raise CommandError(unreadable(f"nothing of {path} is understood"))
         if listed.unread:
-            named = sentences.some(name or "one without a name" for name in listed.unread)
+            named = messages.name_list(name or "one without a name" for name in listed.unread)
             line = (
                 f"{len(listed.unread)} of {path.rpartition('/')[2]} left out, nothing of them is "
                 f"understood: {named}; are they of a newer version? look with kubectl get -o yaml"
@@ -397,7 +397,7 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
         case 400 | 422 if lost := refusal.refused_fields(answer.body):
             raise CommandError(
                 f"the definitions in this cluster are older than this command and do not know "
-                f"{sentences.some(lost)}; bring them up to date with kubectl apply -k "
+                f"{messages.name_list(lost)}; bring them up to date with kubectl apply -k "
                 "daemonset/crds"
             )
         case 409:

@@ -11,7 +11,7 @@ from remediator.kubectl import command, in_force, node_state
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, Items, Terminal
 from remediator.view import operators
-from rules.api import names, quarantine, sentences
+from rules.api import messages, names, quarantine
 from rules.api.nodes import HealthView, QuarantineView
 from rules.fleet import node_health
 from rules.session import observation, status
@@ -104,7 +104,9 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
         lines.append(silent)
     held = {on: its for on, its in sessions.items() if on in nodes or not options.selector}
     if elsewhere := sorted({*held} - {*nodes}):
-        lines.append(f"open sessions of what is no GPU node, or gone: {sentences.some(elsewhere)}")
+        lines.append(
+            f"open sessions of what is no GPU node, or gone: {messages.name_list(elsewhere)}"
+        )
     above = [_totals(rows, held.values()), *in_force.of_policy(policy.policy, nodes.values())]
     lines = [*above, *lines, *_breaker_lines(held.values()), *operators.pause_lines(pauses, now)]
     wide = options.output == "wide"

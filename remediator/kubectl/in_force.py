@@ -13,7 +13,7 @@ from remediator.kube import resources
 from remediator.kubectl.cluster import NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError
 from remediator.view import operators
-from rules.api import names, object_name, selectors, sentences, timestamps
+from rules.api import messages, names, object_name, selectors, timestamps
 from rules.api.nodes import WELL, LeaderStatus, LeaseView, NodeView, leader_status
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy, UnreadPolicy, by_accident, shadow_of
@@ -130,7 +130,7 @@ class Leadership:
             look = f"kubectl -n {self.namespace} get pods -l {resources.REMEDIATOR_SELECTOR}"
             return f"{said}, though its pods are there; see {look}"
         if self.spaces:
-            where = sentences.some(self.spaces)
+            where = messages.name_list(self.spaces)
             return f"{said}, one runs in {where}: name it with -n {self.spaces[0]}"
         find = f"kubectl get lease -A --field-selector metadata.name={names.COMPONENT_REMEDIATOR}"
         return (

@@ -15,7 +15,7 @@ from remediator.kube import elector, resources
 from remediator.kubectl import command, in_force, node_state
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
-from rules.api import object_name, sentences
+from rules.api import messages, object_name
 from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR
 from rules.drain import node_room
 from rules.policy import components, reader
@@ -113,7 +113,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
     elif spaces and namespace not in spaces:
         elsewhere = sorted(spaces)
         at = (
-            f"gpuward is installed in {sentences.some(elsewhere)}, not in {namespace}; what "
+            f"gpuward is installed in {messages.name_list(elsewhere)}, not in {namespace}; what "
             f"depends on that was not checked, add -n {elsewhere[0]}"
         )
         found += one("namespace", at, FAIL)
@@ -194,8 +194,9 @@ async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
         return one("DaemonSets", "every GPU DaemonSet tolerates the quarantine taint", OK)
     return one(
         "DaemonSets",
-        f"{sentences.some(names)} do not tolerate gpuward.io/quarantine and could not come back "
-        "on a quarantined node; add the toleration (the gpu-operator component shows how)",
+        f"{messages.name_list(names)} do not tolerate gpuward.io/quarantine and could "
+        "not come back on a quarantined node; add the toleration (the gpu-operator component "
+        "shows how)",
     )
 
 

@@ -15,7 +15,7 @@ from remediator.kubectl import in_force
 from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from remediator.view import operators
-from rules.api import names, object_name, pods, quarantine_taint, requests, sentences, timestamps
+from rules.api import messages, names, object_name, pods, quarantine_taint, requests, timestamps
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.requests import Request
@@ -61,7 +61,7 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     if failed := [name for name, (_, error) in zip(found, answers, strict=True) if error]:
         raise CommandError(
             f"{printable.count(len(failed), 'node')} could not be cleaned: "
-            f"{sentences.some(failed)}; "
+            f"{messages.name_list(failed)}; "
             "the lines above say why, run this again"
         )
     # Our workloads are gone: without the flag kubectl would end as if it had failed.
@@ -83,9 +83,9 @@ async def _wait(
     waited = 0.0
     while left := await remaining():
         if waited >= within_s:
-            raise CommandError(f"{sentences.some(left)}: {stuck}")
+            raise CommandError(f"{messages.name_list(left)}: {stuck}")
         if waited % TOLD_EVERY_S == 0:
-            terminal.say(f"waiting for {what} {sentences.some(left)}")
+            terminal.say(f"waiting for {what} {messages.name_list(left)}")
         await asyncio.sleep(POLL_S)
         waited += POLL_S
 
@@ -109,7 +109,7 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
         if leader.lease is None or leader.lasts:
             if asked := sorted({one.spec.node_name for one in sessions if one.status.repair}):
                 raise CommandError(
-                    f"repairs were asked of others for {sentences.some(asked)}, and only a "
+                    f"repairs were asked of others for {messages.name_list(asked)}, and only a "
                     "remediator takes that back: none leads; start one and run this again, "
                     "nothing was stopped"
                 )

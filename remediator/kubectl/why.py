@@ -20,11 +20,11 @@ from remediator.view.shapes import Blocker
 from rules.api import (
     gpu_record,
     health,
+    messages,
     names,
     object_name,
     quarantine,
     quarantine_taint,
-    sentences,
     timestamps,
 )
 from rules.api.nodes import QuarantineView
@@ -217,7 +217,7 @@ def _blocker(one: Blocker) -> Iterator[str]:
         lasting = "waiting cannot help" if one.permanent else "may clear by itself"
         yield f"{one.what}{owner}: {one.why} ({lasting})"
         if one.pods.total:
-            yield f"  {count(one.pods.total, 'pod')}: {sentences.these(one.pods)}"
+            yield f"  {count(one.pods.total, 'pod')}: {messages.pod_list(one.pods)}"
     else:
         yield f"{one.reason}: {one.why}" if one.why else one.reason
     if one.remedy or one.command:
@@ -234,13 +234,13 @@ def _pods(session: QuarantineView | None) -> Iterator[str]:
     if session is None or drain is None:
         return
     if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
-        yield f"left on it by policy: {sentences.these(quarantine.pods_of(left))}"
+        yield f"left on it by policy: {messages.pod_list(quarantine.pods_of(left))}"
     if drain.evicted and drain.recent:
         more = ", the last" if drain.evicted > len(drain.recent) else ""
-        yield f"evicted{more}: {sentences.some(drain.recent)}"
+        yield f"evicted{more}: {messages.name_list(drain.recent)}"
     gangs = session.status.evidence.get(EVIDENCE_GANGS)
     if drain.evicted and isinstance(gangs, list) and gangs:
-        yield f"gang: {sentences.some([str(gang) for gang in gangs])}"
+        yield f"gang: {messages.name_list([str(gang) for gang in gangs])}"
 
 
 def _tested(session: QuarantineView | None) -> Iterator[str]:
@@ -323,7 +323,7 @@ def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iter
     if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
         over = ladder.request_in_force(session, open_causes(session, look.sight)) is None
         late = _WORD_OVER if over and observation.is_open(session) else ""
-        yield f"{word.step}: {sentences.approved_by(word)}{late}"
+        yield f"{word.step}: {messages.approved_by(word)}{late}"
     if session.spec.release is not None:
         asked = session.spec.release
         at = timestamps.parse_time(asked.at)

@@ -8,7 +8,7 @@ from remediator.kube import resources
 from remediator.kubectl import node_state, why_causes
 from remediator.kubectl.node_state import NodeLook
 from remediator.view import operators
-from rules.api import health, names, quarantine_taint, sentences, timestamps
+from rules.api import health, messages, names, quarantine_taint, timestamps
 from rules.api.health import SourceStatus
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.catalog.reason import Severity
@@ -197,7 +197,7 @@ def quiet_lines(look: NodeLook) -> Iterator[str]:
     if not active and (look.stale or look.health is None):
         yield "nothing: missing data is never treated as a failure"
     elif active and found is None:
-        names_ = sentences.some(incident.reason for incident in active)
+        names_ = messages.name_list(incident.reason for incident in active)
         are = "is" if len({incident.reason for incident in active}) == 1 else "are"
         stays = "as it is" if look.node.spec.unschedulable else "in service"
         yield f"nothing: {names_} {are} only reported (level Report); the node stays {stays}"

@@ -20,7 +20,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from remediator.view import fleet_view, node_view, operators, shapes
-from rules.api import object_name, sentences, timestamps
+from rules.api import messages, object_name, timestamps
 from rules.api.quarantine import DrainStatus
 from rules.catalog import explanations
 from rules.text.printable import count, printable
@@ -142,7 +142,7 @@ def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     """How far a drain has come: in words, and as shares of the pods for a bar."""
     waiting, left = drain.waiting.total, drain.left_by_failure.total
     stuck = sum(block.pods.total for block in drain.blocked)
-    leaving = sentences.still_leaving(drain)
+    leaving = messages.still_terminating(drain)
     gone = drain.evicted - len(leaving or ())
     whole = max(1, gone + waiting + stuck + left)
     on_it = f"{waiting} leaving or waiting, {stuck} blocked, {left} left by failure"
@@ -217,7 +217,7 @@ _ENVIRONMENT.filters |= {
     "degraded": operators.degraded_of, "described": described,
     "drain_progress": drain_progress, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": node_view.lasted,
-    "let_go_by": sentences.approved_by,
+    "let_go_by": messages.approved_by,
     "not_first": _not_first, "number": "{:,}".format,
     "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
     "span": timestamps.span, "spelled": lambda word: _SPELLED.get(word, word),

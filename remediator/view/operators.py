@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from remediator.view.shapes import PersonsAct
-from rules.api import names, selectors, sentences, timestamps
+from rules.api import messages, names, selectors, timestamps
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import LabelSelector
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
@@ -149,7 +149,7 @@ def pause_scope(pause: PauseView) -> str:
         return f"all nodes, because {doubt}"
     if scope.all:
         return "all nodes"
-    said = [sentences.some(scope.nodes)] if scope.nodes else []
+    said = [messages.name_list(scope.nodes)] if scope.nodes else []
     if scope.node_selector is not None:
         selector = msgspec.convert(scope.node_selector, LabelSelector)
         said.append(

@@ -14,7 +14,7 @@ import msgspec
 
 from remediator.view import operators, shapes
 from remediator.view.shapes import Blocker
-from rules.api import gpu_record, quarantine, sentences, timestamps
+from rules.api import gpu_record, messages, quarantine, timestamps
 from rules.api.health import GpuStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import BlockedBy, Condition, DrainStatus, Mode, Phase, RepairState
@@ -86,7 +86,7 @@ def blockers(session: QuarantineView) -> Iterator[Blocker]:
 def _of_block(block: BlockedBy, reason: str) -> Blocker:
     return Blocker(
         reason=reason,
-        what=f"PDB {block.pdb}" if block.pdb else f"pod {sentences.these(block.pods)}",
+        what=f"PDB {block.pdb}" if block.pdb else f"pod {messages.pod_list(block.pods)}",
         why=block.why,
         permanent=block.permanent,
         owner=block.owner,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from rules.api import sentences
+from rules.api import messages
 from rules.text.proxy import ProxyError, proxy_for, usable_proxy
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -297,11 +297,11 @@ def _no_context(path: str, context: str | None, known: tuple[str, ...]) -> str:
     if context:
         return (
             f"Kubeconfig {path} has no context {context}; kubectl config get-contexts lists "
-            f"them: {sentences.some(known)}"
+            f"them: {messages.name_list(known)}"
         )
     return (
         f"Kubeconfig {path} has no current-context; set it with kubectl config use-context, or "
-        f"name one of its contexts with --context: {sentences.some(known)}"
+        f"name one of its contexts with --context: {messages.name_list(known)}"
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from rules.api import quarantine, sentences
+from rules.api import messages, quarantine
 from rules.api.health import GpuStatus, HealthStatus
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import BlockedBy, Cause, PodNote
@@ -209,7 +209,7 @@ def owner_reported(
         pod_uid=gone.uid,
         kind="Warning" if forced else "Normal",
         reason=DELETED if forced else EVICTED,
-        message=sentences.bounded(
+        message=messages.bounded(
             f"{did} from node {gone.node}, which is taken out of service for {why}, GPUQuarantine "
             f"{session}; more: kubectl gpuward why {gone.node}, or ask whoever runs the cluster."
         ),

@@ -13,7 +13,7 @@ from math import log
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.nodes import QuarantineView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet import common_cause
@@ -304,7 +304,7 @@ def _who(found: Found, nodes: tuple[str, ...], fleet: int) -> str:
     if len(found.alike.values) > 1:
         return found.alike.among(len(nodes), found.group)
     of = f"{found.group} of {fleet} do, " if len(nodes) <= found.group < fleet else ""
-    return f"{len(nodes)} nodes that share {found.alike.name} ({of}{sentences.some(nodes)})"
+    return f"{len(nodes)} nodes that share {found.alike.name} ({of}{messages.name_list(nodes)})"
 
 
 def _last_burst(

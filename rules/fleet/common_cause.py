@@ -17,7 +17,7 @@ from math import exp, lgamma, log
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from rules.api import sentences
+from rules.api import messages
 from rules.api.names import LABEL_DRIVER, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import HealthView
 from rules.catalog.reason import Severity
@@ -59,9 +59,8 @@ class Alike(NamedTuple):
         """
         values = self.name
         if len(self.values) > 1:
-            values = (
-                f"one of {len(self.values)} values of {self.key} ({sentences.some(self.values)})"
-            )
+            listed = messages.name_list(self.values)
+            values = f"one of {len(self.values)} values of {self.key} ({listed})"
         of = f"{hit} of the {group} nodes" if hit < group else f"all {hit} nodes"
         return f"{of} with {values}"
 

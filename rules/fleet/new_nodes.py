@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rules.api import names, pods, selectors, sentences, timestamps
+from rules.api import messages, names, pods, selectors, timestamps
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Mode, QuarantineSpec
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob
@@ -210,7 +210,7 @@ def _told(
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
     opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
     if result.verdict is not Assessment.PASS and not opened:
-        cause = cause_of_test(seen.name, result.verdict, sentences.bounded(result.message)[:512])
+        cause = cause_of_test(seen.name, result.verdict, messages.bounded(result.message)[:512])
         level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
             level = str(Level.DRAIN)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.api import gpu_record, names, sentences, timestamps
+from rules.api import gpu_record, messages, names, timestamps
 from rules.api.gpu_record import FaultOutcome, RecordEvent, RecordStatus, RecordView, RecordWord
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
@@ -284,5 +284,5 @@ def _words_on(node: NodeView | None) -> list[RecordWord]:
     at = timestamps.parse_time(when)
     if at is None:
         return []
-    why = sentences.shortened(" ".join(reason.split()), 256)
+    why = messages.shortened(" ".join(reason.split()), 256)
     return [RecordWord(at=timestamps.format_time(at), word=gpu_record.REPAIRED, reason=why)]

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import names, sentences, timestamps
+from rules.api import messages, names, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.quarantine_taint import (
@@ -150,8 +150,8 @@ class Case:
     def asked_for(self) -> str:
         """The causes in words: those that hold, else those that it was all done for."""
         if self.causes:
-            return sentences.causes_clause(self.causes)
-        return f"{sentences.causes_clause(self.session.spec.causes)}, closed by now"
+            return messages.causes_clause(self.causes)
+        return f"{messages.causes_clause(self.session.spec.causes)}, closed by now"
 
     @cached_property
     def reported(self) -> tuple[Cause, ...]:

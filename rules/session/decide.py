@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.quarantine_taint import QuarantineState
@@ -74,7 +74,7 @@ def _unreadable(case: Case) -> Decision | None:
         return None
     message = f"Nothing is done: {refusal.why}; {refusal.remedy}."
     status = st.with_refusal(stored, case.now, refusal, message)
-    status = touched(status, message=sentences.bounded(message))
+    status = touched(status, message=messages.bounded(message))
     return Decision(
         step="Unreadable",
         because=refusal.why,

@@ -5,10 +5,8 @@ from typing import Final
 
 import msgspec
 
-from rules.api import quarantine, sentences, timestamps
+from rules.api import messages, quarantine, timestamps
 from rules.api.quarantine import BlockedBy, DrainStatus, Phase, Pods, QuarantineStatus
-from rules.api.sentences import draining as draining_sentence
-from rules.api.sentences import quarantined as quarantined_sentence
 from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import drain_plan
@@ -33,7 +31,7 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     if case.seen.gangs:
         evidence[causes.EVIDENCE_GANGS] = list(case.seen.gangs[:_MAX_GANGS])
     status = touched(status, drain=drain, evidence=evidence)
-    sentence = draining_sentence(drain, case.now, "")
+    sentence = messages.draining(drain, case.now, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
         "Drain", status, because=case.severity, evicting=Evicting.GO, wake_at=case.now
@@ -76,7 +74,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
             status = st.with_condition(
                 status, "NeedsHuman", case.now, needed.reason, needed.message
             )
-        sentence = draining_sentence(drain, case.phase_since, clause, halted=True)
+        sentence = messages.draining(drain, case.phase_since, clause, halted=True)
         status = st.enter(status, Phase.DRAINING, sentence, case.now)
         return case.decision("Halted", status, because=halt.why, blocked_by=halt.reason)
     if plan is None:
@@ -99,7 +97,7 @@ def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> Quara
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
     status = st.with_refusal(status, case.now, None)
     drain = msgspec.structs.replace(drain, waiting=Pods(), blocked=())
-    sentence = quarantined_sentence(case.causes, case.now, drain, readiness.awaited(case))
+    sentence = messages.drained(case.causes, case.now, drain, readiness.awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
     return case.decision("Drained", status, because="two equal lists with nothing left to evict")
 
@@ -137,7 +135,7 @@ def _blocked_or_going(
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
     if late and refusal is None and plan.waiting:
         clause = f"{_TIME_OVER}, and nothing keeps what is left: it goes by itself"
-    sentence = draining_sentence(drain, case.phase_since, clause, leaves_by=plan.leaves_by)
+    sentence = messages.draining(drain, case.phase_since, clause, leaves_by=plan.leaves_by)
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
         "Drain",
@@ -187,9 +185,9 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
     if plan.unseen is not None:
         return plan.unseen
     if plan.blocked_reason is not None:
-        return Refusal(reason=plan.blocked_reason, why=sentences.blocked_clause(plan.blocked))
+        return Refusal(reason=plan.blocked_reason, why=messages.blocked_clause(plan.blocked))
     if plan.stuck:
-        why = f"{len(plan.stuck)} stuck ({sentences.these(quarantine.pods_of(plan.stuck))})"
+        why = f"{len(plan.stuck)} stuck ({messages.pod_list(quarantine.pods_of(plan.stuck))})"
         return Refusal(reason=WhyNot.POD_STUCK, why=why)
     return None
 
@@ -198,7 +196,7 @@ def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
     """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is reported,
     too.
     """
-    blocked = sentences.blocked_clause(blocked_by)
+    blocked = messages.blocked_clause(blocked_by)
     forced = "and the policy says Force, which"
     why = f"{_TIME_OVER} {forced} {refused.why}, {refused.remedy}"
     why = f"{blocked}; {why}" if blocked else why

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.health import IncidentStatus, Wire
 from rules.api.nodes import HealthView, QuarantineView
 from rules.catalog.reason import level_rank, severity_rank
@@ -106,7 +106,7 @@ def what_is_new(recorded: Sequence[RecordedFault], incident: IncidentStatus) -> 
         if not same.pci:
             return ""
     new = [gpu for gpu in named if gpu not in known]
-    return f"{incident.reason} came to {sentences.some(new)}" if new else ""
+    return f"{incident.reason} came to {messages.name_list(new)}" if new else ""
 
 
 def seen_when_ended(session: QuarantineView, health: HealthView | None) -> list[dict[str, Any]]:

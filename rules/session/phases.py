@@ -17,15 +17,10 @@ from dataclasses import replace
 
 import msgspec
 
-from rules.api import sentences
+from rules.api import messages
 from rules.api.quarantine import Cause, DrainStatus, Phase, Pods, QuarantineStatus
 from rules.api.quarantine_taint import QuarantineState, quarantine_patch, quarantined, read_note
 from rules.api.refusal import NodeWrite
-from rules.api.sentences import marked as marked_sentence
-from rules.api.sentences import pending as pending_sentence
-from rules.api.sentences import quarantined as quarantined_sentence
-from rules.api.sentences import settled_clause, some, would_drain
-from rules.api.sentences import shadowed as shadowed_sentence
 from rules.api.writes import Decision, Evicting, TaintAndCordon
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
@@ -59,7 +54,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
         return followed
     if case.settled:
         if case.shadow:
-            why = f"{settled_clause(case.reported)}; in Shadow nothing was touched"
+            why = f"{messages.closed_clause(case.reported)}; in Shadow nothing was touched"
             return end(case, Phase.RELEASED, why)
         return begin_validation(case, status)
     if case.phase is Phase.QUARANTINED or case.phase is Phase.REPAIRING:
@@ -86,7 +81,7 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     permit = case.seen.permit
     if case.settled:
-        why = settled_clause(case.reported) if case.reported else "the cause went away"
+        why = messages.closed_clause(case.reported) if case.reported else "the cause went away"
         early = " before anything was done" if case.shadow or not quarantined(case.node) else ""
         return end(case, Phase.CANCELLED, f"{why}{early}")
     if not case.shadow and case.mark is QuarantineState.WHOLE:
@@ -126,7 +121,7 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         storm.reason if storm is not None else "",
         f"The breaker is open: {permit.why}.",
     )
-    sentence = pending_sentence(case.causes, case.phase_since, refusal.why)
+    sentence = messages.pending(case.causes, case.phase_since, refusal.why)
     status = st.enter(status, Phase.PENDING, sentence, case.now)
     return case.decision(
         "Wait",
@@ -208,12 +203,12 @@ def _sentence(
     if case.shadow:
         would = f"asks that the node be quarantined ({case.policy.mark})"
         would += " and drained" if drain else ""
-        would += f" ({would_drain(probed)})" if probed is not None else ""
+        would += f" ({messages.would_drain(probed)})" if probed is not None else ""
         tests = case.policy.validate
         tested = f", and tested under load ({tests.template}) in the end" if tests.tests else ""
         would += readiness.would_repair(case) + tested if drain else ""
         words = policy.shadow_of(case.policy)
-        return shadowed_sentence(case.causes, since, would, words.nobody if words else "")
+        return messages.shadow(case.causes, since, would, words.nobody if words else "")
     if not drain:
         text = "level Cordon leaves its pods alone until the causes close"
     elif waiting_for:
@@ -224,14 +219,14 @@ def _sentence(
         text = "its pods are evicted as soon as gangs, limits and budgets allow"
     if case.seen.untolerating:
         text += (
-            f"; DaemonSets {some(case.seen.untolerating)} do not tolerate the taint and could not "
-            "come back"
+            f"; DaemonSets {messages.name_list(case.seen.untolerating)} do not tolerate the taint "
+            "and could not come back"
         )
     if case.no_data:
         text += f"; {case.no_data}, so nothing is released"
     note = read_note(case.node)
     mark = note.mark if note else case.policy.mark
-    return marked_sentence(case.causes, since, text, mark)
+    return messages.tainted(case.causes, since, text, mark)
 
 
 def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
@@ -311,7 +306,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     also = []
     if arrived:
         # Pods that came past the scheduler: an operator ends what gpuward would have to repeat.
-        why = sentences.arrived(arrived)
+        why = messages.unscheduled_pods(arrived)
         kept = Refusal(reason=WhyNot.POD_ARRIVED, why=why, permanent=True)
         message = f"Not empty: {why}."
         also.append(why)
@@ -322,7 +317,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     status = st.with_condition(status, st.PROPOSED, case.now, outlook.proposes, proposal)
     if case.no_data:
         also.append(f"{case.no_data}, so nothing is released")
-    sentence = quarantined_sentence(case.causes, since, status.drain, outlook.then, also)
+    sentence = messages.drained(case.causes, since, status.drain, outlook.then, also)
     if unseen:
         # Until somebody has looked again, what was said of them stands.
         sentence = status.message

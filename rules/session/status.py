@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api import health, quarantine, sentences, timestamps, writes
+from rules.api import health, messages, quarantine, timestamps, writes
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Condition, Mode, Phase, QuarantineStatus, TimelineEntry
 from rules.api.refusal import NodeWrite
@@ -76,7 +76,7 @@ def noted(
     subject: str = "",
 ) -> QuarantineStatus:
     """Add a timeline entry."""
-    said = sentences.shortened(sentences.bounded(message), 256)
+    said = messages.shortened(messages.bounded(message), 256)
     entry = TimelineEntry(
         at=timestamps.format_time(now), step=step, subject=subject, message=said, by=by
     )
@@ -157,7 +157,7 @@ def with_condition(
         type=kind,
         status=value,
         reason=str(reason) or (known.reason if known and kind in _REMEMBERED else ""),
-        message=sentences.bounded(message) if reason else _OVER,
+        message=messages.bounded(message) if reason else _OVER,
         last_transition_time=timestamps.format_time(now)
         if changed or known is None
         else known.last_transition_time,
@@ -254,7 +254,7 @@ class _Said(msgspec.Struct, frozen=True):
     @property
     def joined(self) -> str:
         """The session's message with it, as its last sentence."""
-        return sentences.bounded(f"{self.before} {self.message}".strip())
+        return messages.bounded(f"{self.before} {self.message}".strip())
 
 
 def kind_of(write: Write) -> NodeWrite | None:
@@ -313,9 +313,9 @@ def not_kept(
 ) -> EmitEvent:
     """A definition of an older release drops what it does not know, and reports it to nobody."""
     message = (
-        f"The definitions in this cluster do not keep {sentences.some(lost)} of GPUQuarantine, "
-        "so they are older than the remediator: bring them up to date with kubectl apply -k "
-        "daemonset/crds."
+        f"The definitions in this cluster do not keep {messages.name_list(lost)} of "
+        "GPUQuarantine, so they are older than the remediator: bring them up to date "
+        "with kubectl apply -k daemonset/crds."
     )
     key = f"{write.name}/NotKept/{','.join(lost)}"[:253]
     return writes.node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
@@ -338,7 +338,7 @@ def entries_lost(dropped: Set[str], part: str) -> Refusal | None:
     remedy = "kubectl apply -k daemonset/crds"
     why = (
         f"the definition of GPUQuarantine in this cluster is older than the remediator and does "
-        f"not keep {sentences.some(lost)}, apply it again ({remedy})"
+        f"not keep {messages.name_list(lost)}, apply it again ({remedy})"
     )
     return Refusal(reason=WhyNot.SESSION_REFUSED, why=why, permanent=True, remedy=remedy)
 
@@ -346,7 +346,7 @@ def entries_lost(dropped: Set[str], part: str) -> Refusal | None:
 def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
     """`status` with the refusal in its conditions and its sentence."""
     lead = "Failed" if refusal.reason is WhyNot.UNEXPECTED_ERROR else "Refused"
-    said = _Said(sentences.bounded(f"{lead}: {refusal.why}."), _silenced(status).message)
+    said = _Said(messages.bounded(f"{lead}: {refusal.why}."), _silenced(status).message)
     wanted = {"Blocked": True, "NeedsHuman": refusal.permanent}
     for kind in _REFUSABLE:
         if not is_true(status, kind) or _says(status, kind):

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import names, quarantine_taint, sentences, timestamps
+from rules.api import messages, names, quarantine_taint, timestamps
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepairObject
@@ -85,7 +85,7 @@ def ended_as(
     said = f"{attempt.step} by {attempt.adapter}: {proof}"
     status = with_left(st.noted(status, f"Repair{state}", said, case.now), off, case.now)
     words = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Given up")
-    status = touched(status, message=sentences.bounded(f"{words}: {said}."))
+    status = touched(status, message=messages.bounded(f"{words}: {said}."))
     return case.decision(
         f"Repair{state}",
         status,
@@ -152,7 +152,7 @@ def _taken_off(
         permanent=said is not None and said.permanent,
     )
     status = st.with_refusal(status, case.now, refusal, f"Not ended: {refusal.why}.")
-    status = touched(status, message=sentences.bounded(f"Not ended yet: {refusal.why}."))
+    status = touched(status, message=messages.bounded(f"Not ended yet: {refusal.why}."))
     return case.decision(
         "TakeBack",
         status,
@@ -212,7 +212,7 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
         again_at = max(now + 1.0, said.until or 0.0) if said is not None else now + _AGAIN_S
         why = f"a request of a session that is gone still stands: {taken.waits}"
         blocked_by = said.reason if said is not None else WhyNot.REPAIR_REFUSED
-        message = sentences.bounded(f"The node does not serve yet: {why}.")
+        message = messages.bounded(f"The node does not serve yet: {why}.")
         waiting = Decision(step="TakeBack", because=why, blocked_by=blocked_by, message=message)
         held = decision if opens else waiting
         return replace(

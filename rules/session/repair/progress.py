@@ -7,7 +7,7 @@ between two writes and a change of leader all continue here. Whether the step ha
 
 from typing import Final
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.repair_writes import ObjectAddress
 from rules.api.writes import Decision, Evicting
@@ -68,7 +68,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         f"{case.asked_for}; not proven yet ({proof.clause}), it has until {until}."
     )
     status = st.with_refusal(status, case.now, None)
-    status = st.enter(status, Phase.REPAIRING, sentences.bounded(sentence), case.now)
+    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
         "AwaitRepair",
         status,
@@ -146,10 +146,10 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
     if case.settled or case.now >= until:
         return None
     sentence = (
-        f"{last.step} is proven ({last.proof}) and {sentences.causes_clause(case.causes)} holds "
+        f"{last.step} is proven ({last.proof}) and {messages.causes_clause(case.causes)} holds "
         f"still; if it does at {timestamps.utc(until)}, {readiness.awaited(case)}."
     )
-    status = st.enter(status, Phase.REPAIRING, sentences.bounded(sentence), case.now)
+    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
         "Healing", status, because="its causes hold still", evicting=Evicting.WATCH, wake_at=until
     )
@@ -316,7 +316,7 @@ def _cannot(
         f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again "
         f"until {until} and counts as failed then."
     )
-    status = st.enter(status, Phase.REPAIRING, sentences.bounded(sentence), case.now)
+    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
         "CannotAsk",
         status,
@@ -334,7 +334,7 @@ def _held(
         status = endings.with_entry(status, attempt, state=RepairState.HELD)
     clause = waits.refusal.why if waits.refusal is not None else ""
     status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
-    sentence = sentences.bounded(f"Drained for {case.asked_for}; {waits.then}.")
+    sentence = messages.bounded(f"Drained for {case.asked_for}; {waits.then}.")
     status = st.enter(status, Phase.REPAIRING, sentence, case.now)
     return case.decision(
         "HoldRepair",

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import structs
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -193,7 +193,7 @@ def awaited(case: Case) -> str:
     asked = ladder.asked_for(case.session, case.causes, case.seen.health, case.policy)
     if asked and explanations.NO_REPAIR.issuperset(asked):
         return "waiting for its causes to close, none of them asks for a repair"
-    by_hand = sentences.some(
+    by_hand = messages.name_list(
         (explanations.repair(one) for one in asked if one and one not in explanations.NO_REPAIR),
         limit=2,
     )
@@ -218,7 +218,7 @@ def _who_decides(case: Case) -> str:
     ends = external.taken_back(case.causes, case.session.spec.node_uid, case.policy)
     if not ends or len(ends) < len(case.causes):
         return "an operator decides"
-    return f"an operator decides, or it ends with {sentences.some(ends, 2)}"
+    return f"an operator decides, or it ends with {messages.name_list(ends, 2)}"
 
 
 def _begun(
@@ -285,7 +285,7 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     by_person = ""
     if (asked := ladder.word_for(case.session, case.causes, attempt.step)) is not None:
         # Last in its sentence: what has no room there is their words.
-        by_person = f"; {sentences.approved_by(asked)}"
+        by_person = f"; {messages.approved_by(asked)}"
         # The session keeps the word on one step only; its timeline that on each.
         at = ladder.requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
@@ -294,11 +294,11 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for "
-        f"{sentences.causes_clause(case.causes)} "
+        f"{messages.causes_clause(case.causes)} "
         f"(attempt {attempt.attempt} on this node){by_person}."
     )
     status = st.with_refusal(status, case.now, None)
-    status = st.enter(status, Phase.REPAIRING, sentences.bounded(sentence), case.now)
+    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
         "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
     )

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rules.api import names, object_name, quarantine, repair_writes, sentences
+from rules.api import messages, names, object_name, quarantine, repair_writes
 from rules.api.nodes import NodeView
 from rules.api.quarantine import RepairAttempt, RepairTarget
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
@@ -120,7 +120,7 @@ def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
                 return Call(verdict=AskAssessment(asked=True))
             if case.node.metadata.deletion_timestamp is not None:
                 return Call(verdict=AskAssessment(waits="the Node is being deleted"))
-            asks = f"{attempt.step} {ASKS} {sentences.causes_clause(case.causes)}"
+            asks = f"{attempt.step} {ASKS} {messages.causes_clause(case.causes)}"
             return Call(
                 write=SetRepairCondition(
                     node=case.node.name,

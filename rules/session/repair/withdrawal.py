@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rules.api import names, node_managers, quarantine_taint, repair_writes, sentences, timestamps
+from rules.api import messages, names, node_managers, quarantine_taint, repair_writes, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt, RepairState
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
@@ -290,4 +290,4 @@ def _going(writes: NodeWrites) -> tuple[str, ...]:
 
 def _event(node: NodeView, kind: str, reason: str, said: str, now: float) -> EmitEvent:
     key = f"{node.uid}/{reason}/{said}"[:300]
-    return node_event(node.name, node.uid, reason, sentences.bounded(said), now, key, kind)
+    return node_event(node.name, node.uid, reason, messages.bounded(said), now, key, kind)

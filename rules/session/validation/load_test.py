@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
@@ -182,7 +182,7 @@ def _said(
     wake_s: float = readiness.LISTS_FRESH_S,
 ) -> Decision:
     settled = known_clause(case, status)
-    sentence = sentences.bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
+    sentence = messages.bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
     # them.
@@ -334,7 +334,7 @@ def _over(
         state=state,
         ended_at=timestamps.format_time(case.now),
         verdict=verdict,
-        message=sentences.bounded(message)[:512],
+        message=messages.bounded(message)[:512],
         checks=tuple(_kept(check) for check in checks),
     )
 
@@ -347,7 +347,7 @@ def _kept(check: Check) -> ValidationCheck:
         value=check.value,
         unit=check.unit[:32],
         floor=check.floor,
-        note=sentences.shortened(check.note, 256),
+        note=messages.shortened(check.note, 256),
     )
 
 
@@ -363,7 +363,7 @@ def _ended(
     status = st.with_refusal(changed(status, ended), case.now, None)
     said = f"Test {test.attempt} by {test.provider}: {result.verdict}, {ended.message}"
     status = st.noted(status, f"Test{state}", said, case.now)
-    status = touched(status, message=sentences.bounded(said))
+    status = touched(status, message=messages.bounded(said))
     # What it left is kept for people to read; what may still run is ended.
     running = result.verdict is Assessment.UNKNOWN
     passed = result.verdict is Assessment.PASS
@@ -394,4 +394,4 @@ def known_clause(case: Case, status: QuarantineStatus) -> str:
     if is_unjudged(case, status):
         closed = "whether its causes closed is not known before a health status of that boot"
         return f"the node rebooted at {timestamps.utc(case.phase_since)}, and {closed}"
-    return sentences.settled_clause(case.reported)
+    return messages.closed_clause(case.reported)

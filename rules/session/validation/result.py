@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api import sentences, timestamps
+from rules.api import messages, timestamps
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.api.quarantine import (
@@ -114,7 +114,7 @@ def read(exit_status: int, text: str) -> Result:
     return msgspec.structs.replace(
         said,
         verdict=worst(assessments),
-        message=sentences.bounded(said.message),
+        message=messages.bounded(said.message),
         checks=[_shown(check) for check in checks],
     )
 
@@ -144,7 +144,7 @@ def _finite(check: Check) -> bool:
 def _shown(check: Check) -> Check:
     """Its words as lines of a bounded length."""
     words = {
-        name: sentences.bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")
+        name: messages.bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")
     }
     return msgspec.structs.replace(check, **words)
 
@@ -227,7 +227,7 @@ def _judged(ended: Mapping[str, Any]) -> Result:
         return result
     reason = ended.get("reason")
     shown = f" ({reason[:64]})" if isinstance(reason, str) and reason else ""
-    why = sentences.bounded(f"it ended with exit status {status}{shown} and names no check")
+    why = messages.bounded(f"it ended with exit status {status}{shown} and names no check")
     return Result(verdict=Assessment.UNKNOWN, message=why)
 
 

@@ -9,11 +9,10 @@ again by the orphan rule of `rules.session.absent`.
 from dataclasses import replace
 from typing import Final
 
-from rules.api import quarantine_taint, sentences, timestamps
+from rules.api import messages, quarantine_taint, timestamps
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.quarantine_taint import QuarantineState
-from rules.api.sentences import validating as validating_sentence
 from rules.api.writes import Decision, Write
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import drain_plan
@@ -35,10 +34,10 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     test = load_test.wanted(case)
     tests = test is not None and result.passed_at(status, case.node.boot_id) is None
     why = f"its GPUs are tested under load by {test.provider} first" if test and tests else ""
-    sentence = validating_sentence(case.now, until, why, case.reported, _closed_at(case))
+    sentence = messages.validating(case.now, until, why, case.reported, _closed_at(case))
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision(
-        "Validate", status, because=sentences.settled_clause(case.reported), wake_at=until
+        "Validate", status, because=messages.closed_clause(case.reported), wake_at=until
     )
 
 
@@ -69,7 +68,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         if case.now >= until and refusal is None:
             why = f"healthy for {case.policy.release.healthy_for_s}"
             if case.reported:
-                why = sentences.settled_clause(case.reported)
+                why = messages.closed_clause(case.reported)
             if tested_at is not None:
                 why = f"{why}, its test under load passed"
             return end(case, Phase.RELEASED, why)
@@ -81,18 +80,18 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     also += _came_back(status)
     if load_test.is_unjudged(case, status):
         clauses = "; ".join([f"{load_test.known_clause(case, status)}: {why}", *also])
-        sentence = sentences.bounded(st.sentence(clauses))
+        sentence = messages.bounded(st.sentence(clauses))
     else:
         said = status.evidence.get(EVIDENCE_ANEW)
         closed_at, until_then = _closed_at(case), said[:200] if isinstance(said, str) else ""
-        sentence = validating_sentence(
+        sentence = messages.validating(
             began, until, why, case.reported, closed_at, until_then, also
         )
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     return case.decision(
         "Validate",
         status,
-        because=sentences.settled_clause(case.reported),
+        because=messages.closed_clause(case.reported),
         blocked_by=refusal.reason if refusal is not None else None,
         # Past that moment only a change can release it: time alone has nothing to add.
         wake_at=until if until > case.now else None,
@@ -166,7 +165,7 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     status = result.outdated(load_test.closed_test(case, status, "a cause came back"))
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
     status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_DID, case.now)
-    sentence = sentences.marked(case.causes, case.now, "a cause came back", case.policy.mark)
+    sentence = messages.tainted(case.causes, case.now, "a cause came back", case.policy.mark)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = load_test.off_first(case)
     return case.decision(
@@ -259,7 +258,7 @@ def end(
         if lost and phase is not Phase.NODE_GONE
         else ()
     )
-    sentence = sentences.ended(str(phase), why, left, annotations)
+    sentence = messages.ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
         # Whoever ended it came between the taint and cordon and its record.

@@ -4,15 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as change
 
-from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, pods_of
-from rules.api.sentences import (
+from rules.api.messages import (
     blocked_clause,
     bounded,
     draining,
+    name_list,
     pending,
     shortened,
-    some,
 )
+from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, pods_of
 
 
 def pods(*names: str) -> Pods:
@@ -25,8 +25,8 @@ names = st.lists(st.text(max_size=300), max_size=300)
 
 @given(names)
 def test_a_list_spells_out_three_and_counts_the_rest(items: list[str]) -> None:
-    text = some(items)
-    assert text == some(list(reversed(items)))
+    text = name_list(items)
+    assert text == name_list(list(reversed(items)))
     assert len(text) <= 3 * 122 + 20
 
 

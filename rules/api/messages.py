@@ -17,7 +17,7 @@ _NAMED: Final = 3
 """How many names a sentence spells out before it counts (as Cluster API does)."""
 
 
-def some(names: Iterable[str], limit: int = _NAMED) -> str:
+def name_list(names: Iterable[str], limit: int = _NAMED) -> str:
     """`a, b, c and 4 more`: sorted, at most `limit` spelled out."""
     ordered = sorted(set(names))
     shown = ", ".join(name[:120] for name in ordered[:limit])
@@ -25,15 +25,15 @@ def some(names: Iterable[str], limit: int = _NAMED) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def these(pods: Pods) -> str:
+def pod_list(pods: Pods) -> str:
     """`team/a, team/b (DaemonSet), team/c and 4 more`: a few by name, and how many more."""
     named = pods.named[:_NAMED]
     rest = pods.total - len(named)
-    shown = ", ".join(named_pod(note)[:120] for note in named)
+    shown = ", ".join(pod_label(note)[:120] for note in named)
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def named_pod(note: PodNote) -> str:
+def pod_label(note: PodNote) -> str:
     """`team/a (DaemonSet)`."""
     return f"{note.name} ({note.why})" if note.why else note.name
 
@@ -64,7 +64,7 @@ def causes_clause(causes: Sequence[Cause]) -> str:
         else f"{cause.reason} ({cause.severity})"
         for cause in causes
     ]
-    return some(words) or "no open cause"
+    return name_list(words) or "no open cause"
 
 
 def approved_by(asked: RepairRequest) -> str:
@@ -93,7 +93,7 @@ _MARKS: Final = {
 }
 
 
-def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
+def tainted(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> str:
     """The taint and cordon is on; `mark` is the policy's word for what it is made of."""
     return bounded(
         f"{_MARKS.get(mark, 'Marked')} since {timestamps.utc(since)} for {causes_clause(causes)}; "
@@ -101,7 +101,7 @@ def marked(causes: Sequence[Cause], since: float, next_step: str, mark: str) -> 
     )
 
 
-def shadowed(causes: Sequence[Cause], since: float, would: str, nobody: str = "") -> str:
+def shadow(causes: Sequence[Cause], since: float, would: str, nobody: str = "") -> str:
     """The taint and cordon is virtual; `nobody` says that nobody chose that, "" where somebody
     did.
     """
@@ -120,7 +120,7 @@ def would_drain(drain: DrainStatus) -> str:
     )
 
 
-def still_leaving(drain: DrainStatus) -> list[PodNote] | None:
+def still_terminating(drain: DrainStatus) -> list[PodNote] | None:
     """Of the pods that were evicted those that are not gone yet, so that nobody counts them twice;
     None where not every pod is named.
     """
@@ -149,24 +149,24 @@ def draining(
         if leaves_by is not None
         else ""
     )
-    leaving = still_leaving(drain)
+    leaving = still_terminating(drain)
     if leaving is None:
         pods = f"{drain.waiting.total} still on it, leaving or waiting{then}"
-        parts.append(f"{pods} ({these(drain.waiting)}){until}")
+        parts.append(f"{pods} ({pod_list(drain.waiting)}){until}")
     else:
         others = quarantine.pods_of(note for note in drain.waiting.named if note not in leaving)
         if leaving:
-            which = these(quarantine.pods_of(leaving))
+            which = pod_list(quarantine.pods_of(leaving))
             of_them = f"{len(leaving)} of them still leaving{then} ({which})"
             parts.append(f"{of_them}{until}")
             until = ""
         if others.total:
-            parts.append(f"{others.total} leaving or waiting{then} ({these(others)}){until}")
+            parts.append(f"{others.total} leaving or waiting{then} ({pod_list(others)}){until}")
     if drain.left_by_policy.total:
         parts.append(f"{drain.left_by_policy.total} left by policy")
     if drain.left_by_failure.total:
         parts.append(
-            f"{drain.left_by_failure.total} left by failure ({these(drain.left_by_failure)})"
+            f"{drain.left_by_failure.total} left by failure ({pod_list(drain.left_by_failure)})"
         )
     text = ", ".join(parts)
     return bounded(f"{text}; {blocked_by}." if blocked_by else f"{text}.")
@@ -178,14 +178,14 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
         return ""
     first = min(blocked, key=lambda block: (not block.permanent, block.pdb, block.why))
     lasting = "permanent" if first.permanent else "for now"
-    what = f"PDB {first.pdb}" if first.pdb else these(first.pods)
+    what = f"PDB {first.pdb}" if first.pdb else pod_list(first.pods)
     more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
     owner = f", owner {first.owner}" if first.owner else ""
     remedy = f": {first.remedy}" if first.remedy else ""
     return f"blocked by {what}{more} ({lasting}: {first.why}{owner}){remedy}"
 
 
-def quarantined(
+def drained(
     causes: Sequence[Cause],
     since: float,
     drain: DrainStatus | None,
@@ -210,16 +210,16 @@ def quarantined(
     return bounded(f"{clauses}.")
 
 
-def arrived(pods: Sequence[str]) -> str:
+def unscheduled_pods(pods: Sequence[str]) -> str:
     """Pods that a controller or an operator bound to a drained node by name."""
     came = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
     return (
-        f"{came} came past the scheduler since ({some(pods)}), delete them and make their owner "
-        "respect the cordon"
+        f"{came} came past the scheduler since ({name_list(pods)}), delete them and make their "
+        "owner respect the cordon"
     )
 
 
-def settled_clause(reported: Sequence[Cause]) -> str:
+def closed_clause(reported: Sequence[Cause]) -> str:
     """Why nothing asks for the quarantine any more; `reported` hold, and the policy only says
     so.
     """
@@ -241,7 +241,7 @@ def validating(
     that counts, `closed_at` when the last cause closed: earlier where nobody saw the node then,
     and `until_then` how it was before. `also` are further clauses.
     """
-    clause = settled_clause(reported)
+    clause = closed_clause(reported)
     settled = f"{clause[0].upper()}{clause[1:]}"
     if reported or closed_at is not None or not until_then:
         known_at = since if reported or closed_at is None else min(closed_at, since)
