@@ -123,12 +123,12 @@ def _confirm(
     event_queue: EventQueue[Item], judgement: Judgement, looking: Looking, collectors: Collectors
 ) -> None:
     """Look again while that may change the health status, some seconds at most."""
-    if judge.wants_another_look(judgement.state) and sys.stderr.isatty():
+    if judge.needs_another_poll(judgement.state) and sys.stderr.isatty():
         sys.stderr.write("something looks wrong: looking again for a few seconds\n")
     ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
     for _ in range(LOOKS_MORE):
         left_s = ends_at - time.monotonic() - LOOKS_APART_S
-        if left_s <= 0 or not judge.wants_another_look(judgement.state):
+        if left_s <= 0 or not judge.needs_another_poll(judgement.state):
             return
         looking.wait()
         _take_until(event_queue, judgement, looking, LOOKS_APART_S)

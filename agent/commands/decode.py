@@ -287,7 +287,7 @@ class _Encoder:
         if line.xid is None:
             verdict = _assessment(line, self._driver)
         else:
-            same = (line.xid, line.words, line.fatal, line.recovery_to, line.asks)
+            same = (line.xid, line.registers, line.fatal, line.recovery_to, line.asks)
             known = self._assessments.get(same)
             verdict = _assessment(line, self._driver) if known is None else known
             if known is None and len(self._assessments) < _REMEMBERED:
@@ -306,7 +306,7 @@ class _Assessment(NamedTuple):
 
 def _assessment(line: KernelLine, driver: int | None) -> _Assessment:
     reason = reason_for_kernel_line(line, driver)
-    buckets = nvidia_buckets(line.xid, line.words) if line.xid is not None else None
+    buckets = nvidia_buckets(line.xid, line.registers) if line.xid is not None else None
     nvidia = Nvidia(*buckets) if buckets else None
     if reason is None:
         return _Assessment(nvidia=nvidia)

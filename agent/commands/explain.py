@@ -101,7 +101,7 @@ def explanation(xid: int, branch: int | None = None) -> list[str]:
             ),
         ]
     lines = [f"Xid {xid}: {reason.reason}" + (f"  ({row.mnemonic})" if row.mnemonic else "")]
-    lines += ["", _entry("Means", row.says)]
+    lines += ["", _entry("Means", row.description)]
     if xid == RECOVERY_ACTION_XID:
         lines += _by_number(branch)
     else:

@@ -31,8 +31,8 @@ def table_row(row: XidRow) -> str:
     nvidia = BUCKETS.get(row.immediate, row.immediate) or "-"
     answers = f"R{row.linked_from}" if row.linked_from else "-"
     return (
-        f"| {row.xid} | {row.name} | {row.says} | {reason.klass} | {does} | {reason.closes_on} "
-        f"| {nvidia} | {answers} |"
+        f"| {row.xid} | {row.name} | {row.description} | {reason.klass} | {does} "
+        f"| {reason.closes_on} | {nvidia} | {answers} |"
     )
 
 

@@ -1,7 +1,7 @@
 """Codes of the catalog in plain English: what ends or repairs a fault, where it is.
 
 For `explain`, `check`, `why` and the pages. What the short codes of the Xid catalog mean stands in
-`rules/data/words.json`; they are facts about other programs at the time of the catalog.
+`rules/data/codes.json`; they are facts about other programs at the time of the catalog.
 """
 
 from collections.abc import Sequence
@@ -119,13 +119,13 @@ def places(reason: str, pci: Sequence[str], gpus: Sequence[str]) -> tuple[str, .
     return (*pci, *gpus) if gpus else tuple(device_at(reason, address) for address in pci)
 
 
-class _WordsFile(msgspec.Struct, frozen=True):
+class _CodesFile(msgspec.Struct, frozen=True):
     buckets: dict[str, str]
     peers: dict[str, dict[str, str]]
     """By column of the catalog."""
 
 
-_FILE: Final = msgspec.json.decode(data_file("words.json"), type=_WordsFile)
+_FILE: Final = msgspec.json.decode(data_file("codes.json"), type=_CodesFile)
 BUCKETS: Final = _FILE.buckets
 
 PEERS: Final = (

@@ -47,15 +47,15 @@ def nvlink5_rules() -> tuple[Nvlink5Rule, ...]:
     return msgspec.json.decode(text, type=_NvlinkFile).rules
 
 
-def nvlink5_rule(xid: int, words: tuple[int, ...]) -> Nvlink5Rule | None:
+def nvlink5_rule(xid: int, registers: tuple[int, ...]) -> Nvlink5Rule | None:
     """Return the rule for the registers of an Xid 144 to 150; None when none fits.
 
     `words` are the first register (intrInfo) and the second (error status). A status with
     several bits set takes the strongest of the rules for its bits.
     """
-    if not 144 <= xid <= 150 or len(words) < 2:
+    if not 144 <= xid <= 150 or len(registers) < 2:
         return None
-    return _rule(xid, words[0], words[1])
+    return _rule(xid, registers[0], registers[1])
 
 
 def _rule(xid: int, info: int, status: int) -> Nvlink5Rule | None:
@@ -83,12 +83,12 @@ _REPEAT: Final = Nvlink4Assessment(Severity.DEGRADED, Action.INVESTIGATE)
 """Worth a check if it comes back; so is a bit that should not be seen in production."""
 _SECONDARY: Final = Nvlink4Assessment(Severity.INFO, Action.INVESTIGATE)
 """It follows another error; look for that one."""
-_HARMLESS: Final = Nvlink4Assessment(Severity.INFO, Action.NONE)
+_IGNORED: Final = Nvlink4Assessment(Severity.INFO, Action.NONE)
 
-_MOST_SEVERE_FIRST: Final = (_MECHANICAL, _ECC, _FABRIC, _REPEAT, _SECONDARY, _HARMLESS)
+_MOST_SEVERE_FIRST: Final = (_MECHANICAL, _ECC, _FABRIC, _REPEAT, _SECONDARY, _IGNORED)
 
 _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Assessment], ...]] = (
-    (0, (0, 23, 30), _HARMLESS),
+    (0, (0, 23, 30), _IGNORED),
     (0, (1, 20), _SECONDARY),
     (0, (4, 5), _ECC),
     (0, (8, 9, 12, 16, 17, 24, 28), _MECHANICAL),
@@ -99,12 +99,12 @@ _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Assessment], ...]]
     (3, (16, 17), _SECONDARY),
     (3, (18,), _FABRIC),
     (4, (18, 19, 21, 22, 24, 25, 27, 28), _ECC),
-    (4, (20, 23, 26, 29), _HARMLESS),
+    (4, (20, 23, 26, 29), _IGNORED),
 )
 """Register (from 0), its bits, what they mean: NVIDIA Xid catalog, workflow of Xid 74."""
 
 
-def nvlink4_assessment(words: tuple[int, ...]) -> Nvlink4Assessment:
+def nvlink4_assessment(registers: tuple[int, ...]) -> Nvlink4Assessment:
     """Return the most severe finding in the registers of an Xid 74.
 
     Registers two, six and seven carry data on current parts and are not read. All zero is
@@ -115,9 +115,9 @@ def nvlink4_assessment(words: tuple[int, ...]) -> Nvlink4Assessment:
     for register, bits, verdict in _NVLINK4_BITS:
         mask = sum(1 << bit for bit in bits)
         known[register] = known.get(register, 0) | mask
-        if register < len(words) and words[register] & mask:
+        if register < len(registers) and registers[register] & mask:
             found.add(verdict)
     for register, mask in known.items():
-        if register < len(words) and words[register] & ~mask:
+        if register < len(registers) and registers[register] & ~mask:
             found.add(_REPEAT)
     return next((verdict for verdict in _MOST_SEVERE_FIRST if verdict in found), _REPEAT)

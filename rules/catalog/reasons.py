@@ -42,7 +42,7 @@ REASONS: Final = MappingProxyType(
 RECOVERY_REASONS: Final = MappingProxyType({row.reason: row for row in _RECOVERY_ROWS})
 
 _RECOVERY_PREFIX: Final = "RecoveryAction"
-_BY_WORD: Final = {
+_BY_NAME: Final = {
     row.reason.removeprefix(_RECOVERY_PREFIX): value
     for value, row in enumerate(_RECOVERY_ROWS[:8])
 }
@@ -67,7 +67,7 @@ def reason_for_recovery_action(value: int, driver_branch: int | None = None) -> 
     return RECOVERY_REASONS["RecoveryActionUnknown"]
 
 
-def recovery_action_word(value: int | None, driver_branch: int | None) -> str:
+def recovery_action_name(value: int | None, driver_branch: int | None) -> str:
     """The recovery action as it is published of a GPU: `None`, `ResetGPU`; "" when not known."""
     if value is None:
         return ""
@@ -77,7 +77,7 @@ def recovery_action_word(value: int | None, driver_branch: int | None) -> str:
 
 def recovery_action_of(word: str) -> int | None:
     """The number of a recovery action by its published word or its reason; None for another."""
-    return _BY_WORD.get(word.removeprefix(_RECOVERY_PREFIX))
+    return _BY_NAME.get(word.removeprefix(_RECOVERY_PREFIX))
 
 
 class SxidRow(msgspec.Struct, frozen=True):

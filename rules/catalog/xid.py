@@ -57,7 +57,7 @@ class XidRow(ReasonRow, frozen=True, kw_only=True):
 
     xid: int
     name: str
-    says: str
+    description: str
     mnemonic: str
     used: bool
     immediate: str
@@ -138,7 +138,7 @@ def reason_for_xid(
     xid: int,
     *,
     driver: int | None = None,
-    words: tuple[int, ...] = (),
+    registers: tuple[int, ...] = (),
     line_fatal: bool | None = None,
     recovery_to: int | None = None,
     asks: int | None = None,
@@ -158,12 +158,12 @@ def reason_for_xid(
         return reasons.reason_for_recovery_action(recovery_to, driver)
     if asks is not None:
         return _as_asked(reason, asks, driver)
-    if words and (rule := nvlink.nvlink5_rule(xid, words)) is not None:
+    if registers and (rule := nvlink.nvlink5_rule(xid, registers)) is not None:
         return like(reason, _bucket_reason(rule.immediate))
-    if xid in _NVLINK5 and words and line_fatal is False:
+    if xid in _NVLINK5 and registers and line_fatal is False:
         return like(reason, _bucket_reason("IGNORE"))
-    if xid == NVLINK_XID and words:
-        verdict = nvlink.nvlink4_assessment(words)
+    if xid == NVLINK_XID and registers:
+        verdict = nvlink.nvlink4_assessment(registers)
         if verdict.severity is Severity.INFO:
             return replace(like(reason, _bucket_reason("IGNORE")), action=verdict.action)
         return replace(reason, severity=verdict.severity, action=verdict.action)
@@ -205,19 +205,19 @@ def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
     return reason_for_xid(
         line.xid,
         driver=driver,
-        words=line.words,
+        registers=line.registers,
         line_fatal=line.fatal,
         recovery_to=line.recovery_to,
         asks=line.asks,
     )
 
 
-def nvidia_buckets(xid: int, words: tuple[int, ...] = ()) -> tuple[str, str] | None:
+def nvidia_buckets(xid: int, registers: tuple[int, ...] = ()) -> tuple[str, str] | None:
     """Return NVIDIA's immediate and investigatory action, as decoded from the registers.
 
     None for a number that the catalog does not know; an empty word where it says nothing.
     """
-    if words and (rule := nvlink.nvlink5_rule(xid, words)) is not None:
+    if registers and (rule := nvlink.nvlink5_rule(xid, registers)) is not None:
         return rule.immediate, rule.investigatory
     row = catalog().get(xid)
     return (row.immediate, row.investigatory) if row is not None else None

@@ -14,10 +14,10 @@ from rules.catalog.reason import ClosesKind, Severity
 from rules.catalog.signals import Signal
 from rules.judge import burst, recording
 from rules.judge.incident import (
-    NOBODY,
+    NO_GPU_ID,
+    GpuId,
     Incident,
     IncidentPhase,
-    Named,
     closed,
     held_still,
     without_gpu,
@@ -41,8 +41,8 @@ GPU_LEFT: Final = "GPULeft"
 LINKS_DOWN: Final = "NVLinkDown"
 
 
-def mark_reset(
-    on: Judging, who: Named = NOBODY, since: float | None = None, slack_s: float = 0.0
+def note_reset(
+    on: Judging, gpu_id: GpuId = NO_GPU_ID, since: float | None = None, slack_s: float = 0.0
 ) -> Judging:
     """Note evidence of a reset of one GPU, or of all where none is named.
 
@@ -50,8 +50,8 @@ def mark_reset(
     `since` is when it happened, if that is past: a later fault is not repaired by it. Its clock
     may be behind by `slack_s` where it is known to come after all that an earlier agent saw.
     """
-    everything = not any(who)
-    hit = find_gpu(on.state, *who) if not everything else None
+    everything = not any(gpu_id)
+    hit = find_gpu(on.state, *gpu_id) if not everything else None
     gpus = {
         key: replace(
             view,
@@ -66,7 +66,7 @@ def mark_reset(
     }
 
     def mark(incident: Incident) -> Incident:
-        about = everything or incident.concerns(who)
+        about = everything or incident.concerns(gpu_id)
         slack = slack_s if incident.last_seen < on.state.started_at else 0.0
         if not incident.active or not about:
             return incident
@@ -74,7 +74,7 @@ def mark_reset(
             return incident
         if everything or len(incident.gpus or incident.pci) == 1:
             return replace(incident, reset_at=on.now)
-        key = who.uuid or who.pci
+        key = gpu_id.uuid or gpu_id.pci
         others = tuple(known for known in incident.resets if known[0] != key)
         return replace(incident, resets=(*others, (key, on.now))[-MAX_GPUS:])
 
@@ -88,7 +88,7 @@ def without_looks(view: GpuView) -> Checks:
     }
 
 
-def mark_reboot(state: NodeState) -> NodeState:
+def note_reboot(state: NodeState) -> NodeState:
     """Note that the node runs another boot than the one the active incidents were seen in.
 
     Whatever this state has read of the present was read in the new boot.
@@ -117,7 +117,7 @@ def close_what_ended(on: Judging) -> Judging:
     gpus = {
         key: view
         for key, view in on.state.gpus.items()
-        if view.enumerated or not any(incident.concerns(view.who) for incident in left)
+        if view.enumerated or not any(incident.concerns(view.gpu_id) for incident in left)
     }
     return on.replace(incidents=incidents, gpus=gpus)
 
@@ -177,9 +177,9 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
         # A check from before a fault cannot acquit of it: the line may be of the last seconds.
         present = present_of(on.state, incident, since=incident.last_seen)
     if incident.cut and SourceName.KERNEL_LOG in on.state.restored_sources:
-        present = Present.UNSEEN  # the rest of it stands in a log that is still to be read
+        present = Present.UNKNOWN  # the rest of it stands in a log that is still to be read
     if present is Present.GOOD and _only_on_the_bus(on.state, incident):
-        present = Present.UNSEEN
+        present = Present.UNKNOWN
     sick = present in (Present.BAD, Present.LEFT)
     if sick or (present is Present.GOOD and incident.cut):
         live = replace(
@@ -238,7 +238,7 @@ def _reset_or_rebooted(on: Judging, incident: Incident) -> Incident:
     for key, at in incident.resets:
         view = find_gpu(on.state, key, key)
         if view is not None and gpu_now(on.state, view, at) is Present.GOOD:
-            left = without_gpu(incident, view.who)
+            left = without_gpu(incident, view.gpu_id)
             if left is None:
                 return closed(incident, on.now, ClosesKind.RESET)
             incident = replace(left, resets=tuple(r for r in left.resets if r[0] != key))
@@ -254,6 +254,6 @@ def _repaired(on: Judging, incident: Incident) -> Incident:
     if incident.first_seen >= on.state.node.repaired_at:
         return incident
     present = present_of(on.state, incident, since=0.0)
-    if present is Present.GOOD or (present is Present.UNSEEN and on.state.view_source is None):
+    if present is Present.GOOD or (present is Present.UNKNOWN and on.state.view_source is None):
         return closed(incident, on.now, ClosesKind.HUMAN)
     return incident

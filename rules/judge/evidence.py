@@ -178,7 +178,7 @@ def _gpu(view: GpuView, state: NodeState) -> EvidenceGpu:
         vbios=_text(seen.vbios, 64),
         inforom=_text(str(view.values.get(Signal.INFOROM_IMAGE) or ""), 64),
         read_at=timestamps.format_time(view.read_at) if view.read_at else "",
-        recovery_action=reasons.recovery_action_word(view.action, state.branch),
+        recovery_action=reasons.recovery_action_name(view.action, state.branch),
         links=_links(seen.uuid or view.pci, state.topology),
         readings=tuple(
             EvidenceReading(signal=signal, value=_text(_spelled(value), _VALUE_CHARS))

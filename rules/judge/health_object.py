@@ -295,7 +295,7 @@ def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
     """Every data source by name. The one that reads the GPUs is Down until it has read them."""
     views = dict(state.sources)
     eye = state.view_source
-    if eye is not None and (eye not in views or health_status.not_looked_yet(state, now)):
+    if eye is not None and (eye not in views or health_status.not_polled_yet(state, now)):
         views[eye] = SourceView(
             state=SourceState.DOWN,
             reason=health_status.STARTING,
@@ -332,7 +332,7 @@ def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
         module_id=seen.module_id,
         health=judged.health.value,
         reason=judged.reason[:63],
-        recovery_action=reasons.recovery_action_word(view.action, branch),
+        recovery_action=reasons.recovery_action_name(view.action, branch),
         reset_pending=view.reset_pending,
         reset_at=timestamps.format_time(view.reset_at) if view.reset_at else "",
         mig_mode=_MIG_MODE[seen.mig_mode],

@@ -66,7 +66,7 @@ _SIGNALS: Final = MappingProxyType(
 _EVERYWHERE: Final = (Check.KERNEL_LOG, Check.ACTION, Check.MEMORY, Check.HEAT)
 """What every data centre GPU has; others have no NVLink, no fabric, or hide PCIe from a guest."""
 
-_TELLING: Final = (Check.PRESENCE, Check.ACTION, Check.MEMORY)
+_CONCLUSIVE: Final = (Check.PRESENCE, Check.ACTION, Check.MEMORY)
 """One of these at least must have been seen: heat alone says nothing of a GPU that fails."""
 
 
@@ -94,7 +94,7 @@ def reports_too_little(state: NodeState) -> bool:
     if state.view_source is not SourceName.DCGM or SourceName.DCGM in state.restored_sources:
         return False
     return any(
-        view.enumerated and not any(_has(view, check) for check in _TELLING)
+        view.enumerated and not any(_has(view, check) for check in _CONCLUSIVE)
         for view in state.gpus.values()
     )
 
@@ -106,7 +106,7 @@ def _has(view: GpuView, check: Check) -> bool:
 ALL_PASSING: Final = "AllChecksPassing"
 WAITING: Final = "WaitingForDriver"
 STARTING: Final = "Starting"
-NO_SENSE: Final = "NoSenseWorks"
+NO_COLLECTOR: Final = "NoSenseWorks"
 NONE_ANSWERS: Final = "NoGPUAnswers"
 LOG_ONLY: Final = "OnlyKernelLog"
 NO_GPU: Final = "NoGPU"
@@ -194,7 +194,7 @@ def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_
     if source is None:
         return _log_problem(state)
     view = state.sources.get(source)
-    if view is None or not_looked_yet(state, now):
+    if view is None or not_polled_yet(state, now):
         return STARTING
     if view.state is SourceState.UP and not state.inventory_at and not state.gpus:
         return STARTING
@@ -217,7 +217,7 @@ def _log_problem(state: NodeState) -> str:
     """The same where the kernel log is all there is: it tells faults, and no GPU's health."""
     log = state.source(SourceName.KERNEL_LOG)
     if log in (SourceState.ABSENT, SourceState.DOWN):
-        return NO_SENSE
+        return NO_COLLECTOR
     return LOG_ONLY if _has_gpus(state) or not state.pci_at else NO_GPU
 
 
@@ -231,7 +231,7 @@ def _reported_by_log(no_data: str, degraded: Incident) -> bool:
     return no_data in (LOG_ONLY, NO_GPU) and degraded.phase is not IncidentPhase.PRESENT
 
 
-def not_looked_yet(state: NodeState, now: float) -> bool:
+def not_polled_yet(state: NodeState, now: float) -> bool:
     """Whether a new boot's GPUs were not observed yet while faults of an earlier boot stand.
 
     Such a status repeats the past, so the GPU view counts as starting, for a grace, and nothing
@@ -240,7 +240,7 @@ def not_looked_yet(state: NodeState, now: float) -> bool:
     return now < state.started_at + START_GRACE_S and any(
         incident.active
         and incident.rebooted
-        and present.present_of(state, incident, since=0.0) is Present.UNSEEN
+        and present.present_of(state, incident, since=0.0) is Present.UNKNOWN
         for incident in state.incidents
     )
 
@@ -270,7 +270,7 @@ def _most_severe(active: list[Incident], severity: Severity) -> Incident | None:
 
 
 def _gpu(view: GpuView, active: list[Incident], *, no_data: bool) -> GpuAssessment:
-    mine = [i for i in active if i.concerns(view.who)]
+    mine = [i for i in active if i.concerns(view.gpu_id)]
     fatal = _most_severe(mine, Severity.FATAL)
     if fatal is not None:
         return GpuAssessment(Health.UNHEALTHY, fatal.row.reason)

@@ -43,14 +43,14 @@ MAX_XIDS: Final = 32
 MAX_PORTS: Final = 64
 
 
-class Named(NamedTuple):
+class GpuId(NamedTuple):
     """A GPU as far as it is known: a UUID and a plain address, either may be empty."""
 
     uuid: str = ""
     pci: str = ""
 
 
-NOBODY: Final = Named()
+NO_GPU_ID: Final = GpuId()
 
 
 class Scope(StrEnum):
@@ -81,7 +81,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     row: Reason
-    who: Named = NOBODY
+    gpu_id: GpuId = NO_GPU_ID
     xid: int | None = None
     source: str = ""
     evidence: str = ""
@@ -177,9 +177,9 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a member, or what is published, carries this reason."""
         return self.row.reason == reason or any(m.row.reason == reason for m in self.members)
 
-    def concerns(self, who: Named) -> bool:
+    def concerns(self, gpu_id: GpuId) -> bool:
         """Whether it is about that GPU, by UUID where both know one, else by address."""
-        gpu, pci = who
+        gpu, pci = gpu_id
         if gpu and self.gpus:
             return gpu in self.gpus
         return pci in self.pci if pci else not self.gpus and not self.pci and not gpu
@@ -191,7 +191,7 @@ def incident_id(finding: Finding, boot_id: str) -> str:
     if moment is None:
         moment = round(finding.at * 1e6)
     text = "\0".join(
-        (finding.who.uuid or finding.who.pci, finding.row.reason, boot_id, str(moment))
+        (finding.gpu_id.uuid or finding.gpu_id.pci, finding.row.reason, boot_id, str(moment))
     )
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
@@ -208,8 +208,8 @@ def opened(finding: Finding, boot_id: str, now: float) -> Incident:
         row=finding.row,
         members=(finding.member,),
         scope=finding.scope,
-        gpus=(finding.who.uuid,) if finding.who.uuid else (),
-        pci=(finding.who.pci,) if finding.who.pci else (),
+        gpus=(finding.gpu_id.uuid,) if finding.gpu_id.uuid else (),
+        pci=(finding.gpu_id.pci,) if finding.gpu_id.pci else (),
         mig=finding.mig,
         links=finding.links[:MAX_LINKS],
         ports=finding.ports[:MAX_PORTS],
@@ -239,8 +239,8 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
     return replace(
         incident,
         members=members,
-        gpus=incident.gpus or ((finding.who.uuid,) if finding.who.uuid else ()),
-        pci=incident.pci or ((finding.who.pci,) if finding.who.pci else ()),
+        gpus=incident.gpus or ((finding.gpu_id.uuid,) if finding.gpu_id.uuid else ()),
+        pci=incident.pci or ((finding.gpu_id.pci,) if finding.gpu_id.pci else ()),
         mig=incident.mig or finding.mig,
         links=_union(incident.links, finding.links, MAX_LINKS),
         ports=_union(incident.ports, finding.ports, MAX_PORTS),
@@ -256,7 +256,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
         resets=tuple(
             (key, at)
             for key, at in incident.resets
-            if not (again and key in finding.who and at <= finding.at)
+            if not (again and key in finding.gpu_id and at <= finding.at)
         ),
         # What waits for the present is not judged bad by being seen again.
         held_at=now
@@ -298,10 +298,10 @@ def closed(incident: Incident, at: float, by: str) -> Incident:
     )
 
 
-def without_gpu(incident: Incident, who: Named) -> Incident | None:
+def without_gpu(incident: Incident, gpu_id: GpuId) -> Incident | None:
     """The incident once one of its GPUs is out of it; None when that was the last one."""
-    gpus = tuple(other for other in incident.gpus if other != who.uuid)
-    addresses = tuple(other for other in incident.pci if other != who.pci)
+    gpus = tuple(other for other in incident.gpus if other != gpu_id.uuid)
+    addresses = tuple(other for other in incident.pci if other != gpu_id.pci)
     if not gpus and (incident.gpus or not addresses):
         return None
     return replace(incident, gpus=gpus, pci=addresses)
@@ -324,8 +324,8 @@ def find_home(
     within the grouping time), its first within the grouping time, so that a program that fails all
     day never swallows a later fault.
     """
-    who = finding.who
-    mine = [i for i in incidents if i.active and i.concerns(who)]
+    gpu_id = finding.gpu_id
+    mine = [i for i in incidents if i.active and i.concerns(gpu_id)]
     if finding.caused_by is not None:
         for incident in reversed(mine):
             if finding.caused_by in incident.xids:

@@ -152,7 +152,7 @@ def wants_reread(state: NodeState) -> bool:
     )
 
 
-def wants_another_look(state: NodeState) -> bool:
+def needs_another_poll(state: NodeState) -> bool:
     """Whether another poll, soon, may change the health status: for a caller that then ends.
 
     Beyond `wants_reread`: noisy readings that were bad last, and GPUs that the bus or people
@@ -200,7 +200,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
-            known = None if _built_anew(on.state, seen) else on.state.topology
+            known = None if _replay(on.state, seen) else on.state.topology
             return on.replace(topology=topology.better(seen, known))
         case facts.Readings():
             return _readings(on, seen)
@@ -219,7 +219,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
     return on
 
 
-def _built_anew(state: NodeState, seen: facts.TopologySeen) -> bool:
+def _replay(state: NodeState, seen: facts.TopologySeen) -> bool:
     """Whether what the known topology has more than this is gone on purpose: GPUs that nobody
     misses, or links of which an operator says that the repair is done.
     """
@@ -249,14 +249,14 @@ def _readings(on: Judging, seen: facts.Readings) -> Judging:
     presence = seen.values.get(Signal.PRESENCE)
     if presence is None:
         return on
-    who = identify(on.state, seen.gpu, seen.pci)
+    gpu_id = identify(on.state, seen.gpu, seen.pci)
     if presence == "lost":
-        return lost_poll(on, who, "NVML: the GPU is lost", said=True)
+        return lost_poll(on, gpu_id, "NVML: the GPU is lost", said=True)
     if presence == "missing":
-        return lost_poll(on, who, "NVML: the GPU cannot be opened", said=False)
-    on = answered_poll(on, who)
+        return lost_poll(on, gpu_id, "NVML: the GPU cannot be opened", said=False)
+    on = answered_poll(on, gpu_id)
     asks = "NVML: the GPU requires a reset" if presence == "reset_required" else ""
-    return sources.reset_required(on, who, asks)
+    return sources.reset_required(on, gpu_id, asks)
 
 
 def _boot(state: NodeState, boot_id: str) -> NodeState:
@@ -288,7 +288,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
     }
     state = replace(state, gpus=gpus, pci_at=0.0, inventory_at=0.0)
     state = replace(state, checks={}, services={})
-    return closing.mark_reboot(state)
+    return closing.note_reboot(state)
 
 
 def _read_up_to(state: NodeState, boot_id: str, sequence: int) -> NodeState:

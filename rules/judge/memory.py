@@ -91,7 +91,7 @@ def unconfirmed(memory: Memory) -> bool:
 
 NODE: Final = "node"
 """Whose entry it is where no GPU is named."""
-MAX_TAINTS: Final = 6
+MAX_SIGHTINGS: Final = 6
 MAX_PER_GPU: Final = 12
 MAX_ALIKE: Final = 4
 MAX_ENTRIES: Final = 64
@@ -102,7 +102,7 @@ _CLOCK_SLACK_S: Final = 300.0
 NAME_CHARS: Final = 96
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Sightings(msgspec.Struct, frozen=True):
     """So many sightings from `at` on, until the next quarantine."""
 
     at: float
@@ -114,7 +114,7 @@ class Entry(msgspec.Struct, frozen=True):
     last seen.
     """
 
-    marks: tuple[Mark, ...]
+    sightings: tuple[Sightings, ...]
     last_at: float
 
 
@@ -122,7 +122,7 @@ Ledger: TypeAlias = Mapping[tuple[str, str], Entry]
 """By whose (UUID, else address, else `NODE`) and what."""
 
 
-def whose(gpu: str, pci: str) -> str:
+def owner_key(gpu: str, pci: str) -> str:
     """The key of a GPU."""
     return (gpu or pci or NODE)[:NAME_CHARS]
 
@@ -149,24 +149,24 @@ def noted(
     if count <= 0 or (old is not None and abs(at - old.last_at) < apart_s):
         return ledger
     oldest = max(at - window_s, since)
-    marks = [m for m in old.marks if oldest < m.at <= at + _CLOCK_SLACK_S] if old else []
-    if marks and at - marks[-1].at < window_s / MAX_TAINTS:
-        marks[-1] = Mark(marks[-1].at, min(marks[-1].count + count, MAX_COUNT))
+    sightings = [m for m in old.sightings if oldest < m.at <= at + _CLOCK_SLACK_S] if old else []
+    if sightings and at - sightings[-1].at < window_s / MAX_SIGHTINGS:
+        sightings[-1] = Sightings(sightings[-1].at, min(sightings[-1].count + count, MAX_COUNT))
     else:
-        marks.append(Mark(at, min(count, MAX_COUNT)))
+        sightings.append(Sightings(at, min(count, MAX_COUNT)))
     last_at = max(at, old.last_at) if old and old.last_at <= at + _CLOCK_SLACK_S else at
-    entry = Entry(tuple(marks[-MAX_TAINTS:]), last_at)
+    entry = Entry(tuple(sightings[-MAX_SIGHTINGS:]), last_at)
     return _bounded({**ledger, (owner, what): entry}, owner, family)
 
 
 def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: float) -> int:
     """How often it was seen after `since`, under any of the names of one GPU."""
     return sum(
-        mark.count
+        seen.count
         for owner in {name for name in owners if name}
         if (entry := ledger.get((owner, what))) is not None
-        for mark in entry.marks
-        if since < mark.at <= now + _CLOCK_SLACK_S
+        for seen in entry.sightings
+        if since < seen.at <= now + _CLOCK_SLACK_S
     )
 
 

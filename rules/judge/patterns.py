@@ -22,9 +22,9 @@ from rules.judge.incident import (
     MAX_LINKS,
     MAX_MEMBERS,
     Finding,
+    GpuId,
     Incident,
     IncidentPhase,
-    Named,
     Scope,
     closed,
     held_still,
@@ -246,14 +246,14 @@ def _contained_often(before: NodeState, on: Judging) -> Judging:
     for (owner, what), entry in on.state.ledger.items():
         if what != recording.CONTAINED_ERROR or before.ledger.get((owner, what)) is entry:
             continue
-        who = _named(on.state, owner)
-        seen = on.times((owner, *who), what, _WINDOW)
+        gpu_id = _named(on.state, owner)
+        seen = on.times((owner, *gpu_id), what, _WINDOW)
         if seen < on.thresholds[CONTAINED_OFTEN].value:
             continue
         finding = Finding(
             at=on.now,
             row=reasons.REASONS[CONTAINED_OFTEN],
-            who=who,
+            gpu_id=gpu_id,
             source=SourceName.KERNEL_LOG,
             evidence=f"{what}: {printable.count(seen, 'time')} within {hours} h",
             counts=False,
@@ -263,15 +263,15 @@ def _contained_often(before: NodeState, on: Judging) -> Judging:
 
 
 def _note(on: Judging, incident: Incident, what: str, window: str) -> Judging:
-    who = Named(next(iter(incident.gpus), ""), next(iter(incident.pci), ""))
-    return on.note(who, what, on.now, window)
+    gpu_id = GpuId(next(iter(incident.gpus), ""), next(iter(incident.pci), ""))
+    return on.note(gpu_id, what, on.now, window)
 
 
 def _total(on: Judging, incident: Incident, what: str, window: str) -> int:
     return on.times((*incident.gpus[:1], *incident.pci[:1]), what, window)
 
 
-def _named(state: NodeState, owner: str) -> Named:
+def _named(state: NodeState, owner: str) -> GpuId:
     is_uuid = owner.startswith("GPU-")
     view = find_gpu(state, owner, owner)
-    return view.who if view else Named(owner if is_uuid else "", "" if is_uuid else owner)
+    return view.gpu_id if view else GpuId(owner if is_uuid else "", "" if is_uuid else owner)

@@ -27,7 +27,7 @@ class Present(Enum):
 
     GOOD = "good"
     BAD = "bad"
-    UNSEEN = "unseen"
+    UNKNOWN = "unseen"
     LEFT = "left"
     """It is not here, and no GPU is missing: removed for good, or given to a virtual machine."""
 
@@ -48,12 +48,12 @@ def present_of(state: NodeState, incident: Incident, since: float) -> Present:
     if not views:
         views = [view for view in state.gpus.values() if view.enumerated]
         if len(views) < state.learned.count and not none_missing(state):
-            return Present.UNSEEN
+            return Present.UNKNOWN
         if not views:
             bus_alone = state.view_source is None and state.pci_at > since
-            return Present.GOOD if bus_alone else Present.UNSEEN
+            return Present.GOOD if bus_alone else Present.UNKNOWN
     answers = {gpu_now(state, view, since) for view in views}
-    for answer in (Present.BAD, Present.UNSEEN, Present.LEFT):
+    for answer in (Present.BAD, Present.UNKNOWN, Present.LEFT):
         if answer in answers:
             return answer
     return Present.GOOD
@@ -91,21 +91,21 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
     source = state.view_source
     if source is None:
         seen = state.pci_at > since and functions_at(state, view.pci)
-        return Present.GOOD if seen else Present.UNSEEN
+        return Present.GOOD if seen else Present.UNKNOWN
     if state.source(source) is not SourceState.UP:
-        return Present.UNSEEN
+        return Present.UNKNOWN
     if not view.enumerated and none_missing(state):
         return Present.LEFT
     if view.values.get(Signal.PRESENCE) in _NOT_SOUND and view.read_at > since:
         return Present.BAD
     if not view.enumerated:
-        return Present.BAD if state.inventory_at > since else Present.UNSEEN
+        return Present.BAD if state.inventory_at > since else Present.UNKNOWN
     if view.answered_at <= since:
-        return Present.UNSEEN
+        return Present.UNKNOWN
     asked = view.values.get(Signal.RECOVERY_ACTION) or (view.action and view.action_seen != 0)
     if asked or view.values.get(Signal.REMAP_FAILURE) or links_down(state, view):
         return Present.BAD
-    return Present.UNSEEN if view.action else Present.GOOD  # taken back, to be read once more
+    return Present.UNKNOWN if view.action else Present.GOOD  # taken back, to be read once more
 
 
 def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
@@ -186,14 +186,14 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
     view = state.view_source
     if view is None:
         if not addresses or state.pci_at <= since:
-            return Present.UNSEEN
+            return Present.UNKNOWN
         if any(functions_at(state, address) for address in addresses):
             return Present.GOOD
-        return Present.LEFT if none_missing(state) else Present.UNSEEN
+        return Present.LEFT if none_missing(state) else Present.UNKNOWN
     if state.source(view) is SourceState.UP and state.inventory_at > since:
         # The driver enumerated its GPUs, and this one is not among them.
         return Present.LEFT if none_missing(state) else Present.BAD
-    return Present.UNSEEN
+    return Present.UNKNOWN
 
 
 def _not_here(state: NodeState, address: str) -> Present:

@@ -20,9 +20,9 @@ from rules.judge.incident import (
     NO_NEED,
     PAST_CLOCK_S,
     Finding,
+    GpuId,
     Incident,
     IncidentPhase,
-    Named,
     Scope,
     capped,
     clipped,
@@ -80,7 +80,7 @@ def about_gpus_below(
     below = gpus_below(state, bridge)
     if len(below) > 1 and not each:
         return (replace(finding, scope=Scope.NODE),)
-    return tuple(replace(finding, who=Named(pci=gpu), scope=Scope.GPU) for gpu in below)
+    return tuple(replace(finding, gpu_id=GpuId(pci=gpu), scope=Scope.GPU) for gpu in below)
 
 
 def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
@@ -92,9 +92,9 @@ def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
     lost = finding.member.lost
     if not lost and finding.row.reason != CONTAINMENT and finding.xid != burst.SECURITY_FAULT_XID:
         return None
-    who, waits = finding.who, finding.lookback or finding.needs_present
+    gpu_id, waits = finding.gpu_id, finding.lookback or finding.needs_present
     for incident in state.incidents:
-        if not incident.active or not incident.concerns(who):
+        if not incident.active or not incident.concerns(gpu_id):
             continue
         if waits and incident.phase is not IncidentPhase.PRESENT:
             continue
@@ -138,7 +138,7 @@ def record(on: Judging, finding: Finding) -> Judging:
     A sighting from before the agent's start waits for the present to agree; if it would only be
     a record, it is one at once, closed.
     """
-    finding = replace(finding, who=identify(on.state, *finding.who))
+    finding = replace(finding, gpu_id=identify(on.state, *finding.gpu_id))
     if on.state.standing_down and finding.member.lost:
         finding = replace(finding, needs_present=True)  # judged when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(on.state, finding):
@@ -187,7 +187,7 @@ def _tallied(on: Judging, finding: Finding) -> Judging:
     if finding.xid != CONTAINED_XID or finding.lookback:
         return on
     apart_s = on.thresholds["IncidentGrouping"].value
-    return on.note(finding.who, CONTAINED_ERROR, finding.at, "BudgetWindow", apart_s=apart_s)
+    return on.note(finding.gpu_id, CONTAINED_ERROR, finding.at, "BudgetWindow", apart_s=apart_s)
 
 
 def rests(state: NodeState, incident: Incident) -> bool:
@@ -197,7 +197,7 @@ def rests(state: NodeState, incident: Incident) -> bool:
 
 def take_answer(
     on: Judging,
-    who: Named,
+    gpu_id: GpuId,
     value: int,
     *,
     finding: Finding,
@@ -207,20 +207,20 @@ def take_answer(
     It answers the newest incident of that GPU that an Xid opened, if that is recent or severe;
     where there is none, the action is an incident of its own, as `finding` says it.
     """
-    who = identify(on.state, *who)
-    view = find_gpu(on.state, *who)
+    gpu_id = identify(on.state, *gpu_id)
+    view = find_gpu(on.state, *gpu_id)
     if view is not None and not finding.lookback:
         on = on.with_gpu(replace(view, action=value, action_seen=None))
     around = surroundings(on.state)
     if value == reasons.NO_ACTION:
-        return _no_action(on, who, finding)
-    asked = _asked(on, who, finding)
+        return _no_action(on, gpu_id, finding)
+    asked = _asked(on, gpu_id, finding)
     if asked is None:
         row = burst.row_for_action(value, around)
-        old = _own(on.state, who)
+        old = _own(on.state, gpu_id)
         if old is not None and old.row.reason != row.reason:
             on = on.with_incident(closed(old, finding.at, SUPERSEDED))
-        return record(on, replace(finding, row=row, who=who))
+        return record(on, replace(finding, row=row, gpu_id=gpu_id))
     if asked.answer == value:
         return on.with_incident(replace(asked, last_seen=max(asked.last_seen, finding.at)))
     if asked.answer is not None and len(asked.gpus) > 1:
@@ -240,7 +240,7 @@ def take_answer(
     return on.with_incident(settle(on, answered))
 
 
-def note_no_need(on: Judging, who: Named) -> Judging:
+def note_no_need(on: Judging, gpu_id: GpuId) -> Judging:
     """A poll found that the driver asks for nothing.
 
     Read twice after an Xid whose meaning is the driver's answer, that is the answer.
@@ -252,7 +252,7 @@ def note_no_need(on: Judging, who: Named) -> Judging:
             and incident.answer is None
             and incident.phase is not IncidentPhase.PRESENT
         )
-        if not waits or not incident.concerns(who) or not burst.asks_driver(incident, around):
+        if not waits or not incident.concerns(gpu_id) or not burst.asks_driver(incident, around):
             continue
         if len(incident.gpus) > 1:
             continue  # what one of several GPUs does not need says nothing of the others
@@ -279,7 +279,7 @@ def _is_known(state: NodeState, finding: Finding) -> bool:
     line = clipped(finding.evidence)
     record_only = finding.row.severity is Severity.INFO
     return any(
-        incident.concerns(finding.who)
+        incident.concerns(finding.gpu_id)
         and incident.first_seen - PAST_CLOCK_S <= finding.at <= incident.last_seen + PAST_CLOCK_S
         and (
             (line in incident.evidence and (record_only or not _ended_before(incident, finding)))
@@ -293,14 +293,14 @@ def _ended_before(incident: Incident, finding: Finding) -> bool:
     return not incident.active and incident.closed_at < finding.at
 
 
-def _no_action(on: Judging, who: Named, finding: Finding) -> Judging:
+def _no_action(on: Judging, gpu_id: GpuId, finding: Finding) -> Judging:
     """The driver asks for nothing any more: what only its wish kept open is over."""
 
     def kept_open_by_it(incident: Incident) -> bool:
         later = finding.lookback and finding.at < incident.last_seen
         return incident.row.closes_on.signal == Signal.RECOVERY_ACTION and not later
 
-    return close_for(on, who, kept_open_by_it, ClosesKind.STATE, finding.at)
+    return close_for(on, gpu_id, kept_open_by_it, ClosesKind.STATE, finding.at)
 
 
 def finding_for_action(
@@ -312,7 +312,7 @@ def finding_for_action(
     return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
 
-def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
+def _asked(on: Judging, gpu_id: GpuId, finding: Finding) -> Incident | None:
     """The newest Xid incident of the GPU that this answer is about.
 
     An answer read from the past is not about what came after it.
@@ -322,7 +322,7 @@ def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
         incident
         for incident in on.state.incidents
         if incident.active
-        and incident.concerns(who)
+        and incident.concerns(gpu_id)
         and not (finding.lookback and at < incident.first_seen - gap)
         and (any(xid != RECOVERY_ACTION_XID for xid in incident.xids) or incident.lost)
         and (
@@ -333,11 +333,11 @@ def _asked(on: Judging, who: Named, finding: Finding) -> Incident | None:
     return max(about, key=lambda i: (reason.strength(i.row), i.last_seen), default=None)
 
 
-def _own(state: NodeState, who: Named) -> Incident | None:
+def _own(state: NodeState, gpu_id: GpuId) -> Incident | None:
     for incident in state.incidents:
         if (
             incident.active
-            and incident.concerns(who)
+            and incident.concerns(gpu_id)
             and incident.row.reason in reasons.RECOVERY_REASONS
         ):
             return incident
@@ -357,7 +357,7 @@ def close_where(on: Judging, wanted: Callable[[Incident], bool], by: str) -> Jud
 
 def close_for(
     on: Judging,
-    who: Named,
+    gpu_id: GpuId,
     wanted: Callable[[Incident], bool],
     by: str,
     at: float | None = None,
@@ -365,9 +365,9 @@ def close_for(
     """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
 
     def leave(incident: Incident) -> Incident:
-        if not incident.active or not incident.concerns(who) or not wanted(incident):
+        if not incident.active or not incident.concerns(gpu_id) or not wanted(incident):
             return incident
-        return without_gpu(incident, who) or closed(incident, on.now if at is None else at, by)
+        return without_gpu(incident, gpu_id) or closed(incident, on.now if at is None else at, by)
 
     incidents = tuple(map(leave, on.state.incidents))
     same = all(new is old for new, old in zip(incidents, on.state.incidents, strict=True))

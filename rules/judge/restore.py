@@ -25,7 +25,15 @@ from rules.catalog.xid import (
 from rules.judge import closing, expected_gpus, wire
 from rules.judge.burst import being_judged
 from rules.judge.facts import dcgm, presence, sources
-from rules.judge.incident import NOBODY, REASON_LOST, Incident, IncidentPhase, Member, Named, Scope
+from rules.judge.incident import (
+    NO_GPU_ID,
+    REASON_LOST,
+    GpuId,
+    Incident,
+    IncidentPhase,
+    Member,
+    Scope,
+)
 from rules.judge.memory import Gauge, Latch
 from rules.judge.observation import GpuSeen, Service, SourceName, SourceState, TopologySeen
 from rules.judge.state import (
@@ -97,7 +105,7 @@ def restore(
     )
     if not same_boot:
         state = replace(state, before_boot=_before_boot(status))
-        return closing.mark_reboot(state) if status.boot_id else state
+        return closing.note_reboot(state) if status.boot_id else state
     state = replace(
         state,
         cursor_boot=status.cursor.boot_id,
@@ -256,7 +264,7 @@ def _seen(gpu: GpuStatus) -> GpuSeen:
 
 def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
     address = pci_address.plain_address(gpu.pci) if gpu.pci else ""
-    mine = [i for i in incidents if _is_bad(i) and i.concerns(Named(gpu.uuid, address))]
+    mine = [i for i in incidents if _is_bad(i) and i.concerns(GpuId(gpu.uuid, address))]
     missed = next((i for i in mine if i.row.reason in (presence.MISMATCH, REASON_LOST)), None)
     return GpuView(
         seen=_seen(gpu),
@@ -287,7 +295,7 @@ def _node_misses(incidents: tuple[Incident, ...]) -> bool:
         _is_bad(i)
         and i.row.reason == presence.MISMATCH
         and i.scope is Scope.NODE
-        and i.concerns(NOBODY)
+        and i.concerns(NO_GPU_ID)
         for i in incidents
     )
 

@@ -20,8 +20,8 @@ from rules.catalog import signals
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Thresholds
 from rules.judge.expected_gpus import Learned, expected_gpus
-from rules.judge.incident import Finding, Incident, Named
-from rules.judge.memory import NODE, Gauge, Ledger, Memory, noted, total, whose
+from rules.judge.incident import Finding, GpuId, Incident
+from rules.judge.memory import NODE, Gauge, Ledger, Memory, noted, owner_key, total
 from rules.judge.observation import (
     DcgmSeen,
     GpuSeen,
@@ -39,7 +39,7 @@ MAX_REPEATS: Final = 128
 MAX_ADDRESSES: Final = 64
 MAX_PORT_CHARS: Final = 64
 
-_TOLD_S: Final = 20.0
+_REPORTED_S: Final = 20.0
 """An event brings the next poll forward; without that it comes within 15 s. Source: gpuward."""
 
 START_GRACE_S: Final = 30.0
@@ -99,9 +99,9 @@ class GpuView(Struct, frozen=True, kw_only=True):
     links_up: int = 0
 
     @property
-    def who(self) -> Named:
+    def gpu_id(self) -> GpuId:
         """Which GPU it is."""
-        return Named(self.seen.uuid, self.pci)
+        return GpuId(self.seen.uuid, self.pci)
 
     @property
     def pci(self) -> str:
@@ -115,7 +115,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     xid: int
-    who: Named
+    gpu_id: GpuId
     at: float
     due_at: float
     places: tuple[tuple[int, int], ...] = ()
@@ -278,21 +278,21 @@ def functions_at(state: NodeState, address: str) -> tuple[PciFunction, ...]:
     )
 
 
-def just_told(at: float, now: float) -> bool:
+def just_reported(at: float, now: float) -> bool:
     """Whether the driver's hint of that time is fresh enough to confirm what is read now."""
-    return bool(at) and abs(now - at) <= _TOLD_S
+    return bool(at) and abs(now - at) <= _REPORTED_S
 
 
-def identify(state: NodeState, gpu: str, pci: str) -> Named:
+def identify(state: NodeState, gpu: str, pci: str) -> GpuId:
     """Complete a UUID or an address with the other one, as far as either is known."""
     address = pci_address.plain_address(pci) if pci else ""
     view = find_gpu(state, gpu, address)
     if view is not None:
-        return Named(view.seen.uuid or gpu, view.pci or address)
+        return GpuId(view.seen.uuid or gpu, view.pci or address)
     if gpu and not address:
         # A UUID that no GPU here has any more: where it was is known from before.
         address = next((at for at, uuid in state.address_uuids.items() if uuid == gpu), "")
-    return Named(gpu or state.address_uuids.get(address, ""), address)
+    return GpuId(gpu or state.address_uuids.get(address, ""), address)
 
 
 class Judging(msgspec.Struct, frozen=True):
@@ -325,7 +325,7 @@ class Judging(msgspec.Struct, frozen=True):
 
     def note(
         self,
-        who: Named,
+        gpu_id: GpuId,
         what: str,
         at: float,
         window: str,
@@ -338,7 +338,7 @@ class Judging(msgspec.Struct, frozen=True):
         known = self.state.ledger
         ledger = noted(
             known,
-            whose(*who),
+            owner_key(*gpu_id),
             what,
             at,
             self.thresholds[window].value,

@@ -24,7 +24,7 @@ from rules.judge.incident import (
     Scope,
     clipped,
 )
-from rules.judge.memory import Entry, Ledger, Mark
+from rules.judge.memory import Entry, Ledger, Sightings
 from rules.text import pci_address
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
@@ -36,8 +36,8 @@ _NOTHING_ASKED: Final = "None"
 _PORT_CHARS: Final = 64
 _PCI_CHARS: Final = 16
 _UUID_CHARS: Final = 96
-_Word = TypeVar("_Word", bound=StrEnum)
-_Other = TypeVar("_Other")
+_Enum = TypeVar("_Enum", bound=StrEnum)
+_Default = TypeVar("_Default")
 
 
 def to_wire(incident: Incident) -> IncidentStatus:
@@ -81,10 +81,10 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
     """The incident that an earlier agent published; its times of judgement start again."""
     row = Reason(
         reason=status.reason if reason.is_reason_code(status.reason) else _UNREADABLE,
-        klass=_word(ReasonClass, status.klass, ReasonClass.RECORD),
-        severity=_word(Severity, status.severity, Severity.INFO),
-        level=_word(Level, status.level, Level.REPORT),
-        action=_word(Action, status.recommended_action, Action.NONE),
+        klass=_known(ReasonClass, status.klass, ReasonClass.RECORD),
+        severity=_known(Severity, status.severity, Severity.INFO),
+        level=_known(Level, status.level, Level.REPORT),
+        action=_known(Action, status.recommended_action, Action.NONE),
         closes_on=_closes_on(status.closes_on),
         source="published before",
     )
@@ -100,7 +100,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         members=(Member(row, int(named[1]) if named else None),),
         phase=IncidentPhase.SETTLED,
         answer=reasons.NO_ACTION if status.driver_answer == _NOTHING_ASKED else None,
-        scope=_word(Scope, status.scope, Scope.GPU),
+        scope=_known(Scope, status.scope, Scope.GPU),
         gpus=tuple(clipped(gpu, _UUID_CHARS) for gpu in status.gpus[:64]),
         pci=tuple(pci_address.plain_address(clipped(pci, _PCI_CHARS)) for pci in status.pci[:64]),
         mig=status.mig,
@@ -121,7 +121,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
         closed_by="" if status.active else clipped(status.closed_by, 128),
         evidence=tuple(map(clipped, status.evidence[: health.MAX_EVIDENCE])),
         cut=status.active and status.interrupted_by == AGENT_RESTART,
-        floor=_word(Action, status.least_action, None),
+        floor=_known(Action, status.least_action, None),
         restored_xids=status.xids[:MAX_XIDS],
     )
 
@@ -141,11 +141,11 @@ def _closes_on(text: str) -> ClosesOn:
     return reason.SILENCE_3M
 
 
-def _word(kind: type[_Word], text: str, otherwise: _Other) -> _Word | _Other:
+def _known(kind: type[_Enum], text: str, otherwise: _Default) -> _Enum | _Default:
     return kind(text) if text in list(kind) else otherwise
 
 
-_MARK: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
+_SIGHTINGS: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
 
 
 def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
@@ -155,7 +155,9 @@ def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
             gpu=owner,
             what=what,
             last_seen=timestamps.format_time(entry.last_at),
-            seen=tuple(f"{timestamps.format_time(mark.at)} x{mark.count}" for mark in entry.marks),
+            seen=tuple(
+                f"{timestamps.format_time(seen.at)} x{seen.count}" for seen in entry.sightings
+            ),
         )
         for (owner, what), entry in sorted(
             ledger.items(), key=lambda item: (-item[1].last_at, item[0])
@@ -167,15 +169,19 @@ def ledger_from_wire(entries: tuple[LedgerEntry, ...]) -> Ledger:
     """What an earlier agent noted; what cannot be read is left out."""
     ledger: dict[tuple[str, str], Entry] = {}
     for entry in entries[: memory.MAX_ENTRIES]:
-        marks = tuple(mark for text in entry.seen[: memory.MAX_TAINTS] if (mark := _taint(text)))
+        sightings = tuple(
+            seen for text in entry.seen[: memory.MAX_SIGHTINGS] if (seen := _sightings(text))
+        )
         last_at = timestamps.parse_time(entry.last_seen)
-        if marks and entry.gpu and entry.what:
+        if sightings and entry.gpu and entry.what:
             key = (clipped(entry.gpu, memory.NAME_CHARS), clipped(entry.what, memory.NAME_CHARS))
-            ledger[key] = Entry(marks, marks[-1].at if last_at is None else last_at)
+            ledger[key] = Entry(sightings, sightings[-1].at if last_at is None else last_at)
     return ledger
 
 
-def _taint(text: str) -> Mark | None:
-    found = _MARK.fullmatch(text)
+def _sightings(text: str) -> Sightings | None:
+    found = _SIGHTINGS.fullmatch(text)
     at = timestamps.parse_time(found[1]) if found else None
-    return Mark(at, min(int(found[2]), memory.MAX_COUNT)) if found and at is not None else None
+    return (
+        Sightings(at, min(int(found[2]), memory.MAX_COUNT)) if found and at is not None else None
+    )

@@ -29,7 +29,7 @@ _SXID: Final = re.compile(
     rb"nvidia-nvswitch\d{0,3}: SXid \(PCI:(" + ADDRESS + rb")\): (\d{1,6})(?![^,\s]),?\s?"
 )
 _FABRIC_MANAGER: Final = re.compile(rb"detected NVSwitch (non-)?fatal error (\d{1,6})(?![^,\s])")
-_SXID_WORD: Final = re.compile(rb"(Fatal|Non-fatal)\b(?:, Link (\d{1,3})(?![^,\s]))?")
+_SXID_FATALITY: Final = re.compile(rb"(Fatal|Non-fatal)\b(?:, Link (\d{1,3})(?![^,\s]))?")
 _RECOVERY: Final = re.compile(
     rb"GPU recovery action changed from 0x([0-9a-fA-F]{1,8})\b[^\n"
     rb"]{0,64}? to 0x([0-9a-fA-F]{1,8})\b"
@@ -44,7 +44,7 @@ _NVLINK_NEW: Final = re.compile(
     rb"Link (-?\d{1,3})"
     rb"(?: [(\[]0x([0-9a-fA-F]{1,8})(?: 0x([0-9a-fA-F]{1,8}))?)?"
 )
-_WORDS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
+_REGISTERS: Final = re.compile(rb"[(\[](0x[0-9a-fA-F]{1,8}(?:[, ]+0x[0-9a-fA-F]{1,8}){0,8})[)\]]")
 _PLACE: Final = re.compile(rb"on \(GPC (\d{1,3}), TPC (\d{1,3})")
 _POISON: Final = re.compile(
     rb"(?:Uncontained|Contained): [^\n]{1,240}?\bRST: (Yes|No), D-RST: (Yes|No)"
@@ -83,7 +83,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
     address, gi, ci, number, pid, name = found.groups()
     body = found.end()
     link = unit = fatal = gpc = tpc = recovery_from = recovery_to = caused_by = asks = None
-    words: tuple[int, ...] = ()
+    registers: tuple[int, ...] = ()
     shape = _SHAPES.get(number)
     if shape is None:
         pass
@@ -94,12 +94,12 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
             fatal = word == b"Fatal"
             link = None if raw_link[0] == _MINUS else int(raw_link)
             if info is not None:
-                words = (int(info, _HEX), int(status, _HEX)) if status else (int(info, _HEX),)
+                registers = (int(info, _HEX), int(status, _HEX)) if status else (int(info, _HEX),)
     elif shape is _NVLINK_OLD:
         if old := _NVLINK_OLD.match(message, body):
             unit = "NVLink"
             link = int(old[1]) if old[1] else None
-            words = _registers(message, body)
+            registers = _registers(message, body)
     elif shape is _RECOVERY:
         if recovery := _RECOVERY.match(message, body):
             recovery_from, recovery_to = int(recovery[1], _HEX), int(recovery[2], _HEX)
@@ -128,7 +128,7 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         user,
         text.printable(message),
         fatal,
-        words,
+        registers,
         gpc,
         tpc,
         asks=asks,
@@ -142,7 +142,7 @@ def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
         return None
     body = found.end()
     detail = message.startswith((b"Severity ", b"Data {"), body)
-    word = None if detail else _SXID_WORD.match(message, body)
+    word = None if detail else _SXID_FATALITY.match(message, body)
     return KernelLine(
         LineKind.SXID_DETAIL if detail else LineKind.SXID,
         user=user,
@@ -179,7 +179,7 @@ def _asked_for(message: bytes, body: int) -> int | None:
 
 
 def _registers(message: bytes, body: int) -> tuple[int, ...]:
-    found = _WORDS.search(message, body)
+    found = _REGISTERS.search(message, body)
     if found is None:
         return ()
     return tuple(int(word, _HEX) for word in found[1].replace(b",", b" ").split())

@@ -118,7 +118,7 @@ class KernelLine(msgspec.Struct, frozen=True, gc=False):
     user: bool = False
     text: str = ""
     fatal: bool | None = None
-    words: tuple[int, ...] = ()
+    registers: tuple[int, ...] = ()
     gpc: int | None = None
     tpc: int | None = None
     detail: str | None = None

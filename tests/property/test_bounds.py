@@ -145,7 +145,7 @@ def assert_small(state: NodeState) -> None:
     assert len(state.ledger) <= memory.MAX_ENTRIES
     owners = [owner for owner, _ in state.ledger]
     assert all(owners.count(owner) <= memory.MAX_PER_GPU for owner in owners)
-    assert all(len(entry.marks) <= memory.MAX_TAINTS for entry in state.ledger.values())
+    assert all(len(entry.sightings) <= memory.MAX_SIGHTINGS for entry in state.ledger.values())
     for incident in state.incidents:
         assert len(incident.members) <= 16
         assert len(incident.evidence) <= 5
@@ -204,7 +204,7 @@ def test_a_ledger_of_nothing_but_large_names_leaves_room_for_incidents() -> None
     state = initial(START, boot_id="boot-1", node_name="n1")
     book: memory.Ledger = {}
     for number in range(500):
-        owner = memory.whose(f"GPU-{number % 70}-{LONG}", "")
+        owner = memory.owner_key(f"GPU-{number % 70}-{LONG}", "")
         for hour in range(8):
             at = START + hour * 4 * 3600
             book = memory.noted(book, owner, f"closed {'R' * 63}{number % 20}", at, 86_400)

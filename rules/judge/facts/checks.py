@@ -13,7 +13,7 @@ from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge import recording, topology
 from rules.judge.facts import checks_heat, standing
-from rules.judge.facts.standing import Check, Look, Sample
+from rules.judge.facts.standing import Check, CheckResult, Sample
 from rules.judge.incident import Scope
 from rules.judge.memory import Latch
 from rules.judge.observation import Value
@@ -89,7 +89,7 @@ def _flag(
 ) -> Check[Sample]:
     """A flag or a counter that only grows: bad by the sum of its signals."""
 
-    def measure(sample: Sample, limit: Threshold) -> Look | None:
+    def measure(sample: Sample, limit: Threshold) -> CheckResult | None:
         if sample.values.keys().isdisjoint(signals):
             return None
         numbers = [n for s in signals if (n := _level_of(sample.values.get(s))) is not None]
@@ -109,7 +109,7 @@ def _flag(
 def _pending_after_error(state: NodeState, view: GpuView) -> Reason | None:
     """A pending remap is a record, unless an error or the driver says that it matters now."""
     after_error = any(
-        incident.concerns(view.who)
+        incident.concerns(view.gpu_id)
         and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
         and incident.closed_by not in (recording.BEFORE_START, ClosesKind.RESET, ClosesKind.REBOOT)
         for incident in state.incidents
@@ -136,14 +136,14 @@ FLAGS: Final = (
 """What one confirming re-read raises, and no good reading closes."""
 
 
-def _pcie_width(sample: Sample, limit: Threshold) -> Look | None:
+def _pcie_width(sample: Sample, limit: Threshold) -> CheckResult | None:
     now, most = sample.number(Signal.PCIE_WIDTH), sample.last(Signal.PCIE_WIDTH_MAX)
     if now is None or not most or now <= 0:
         return None
     return standing.above(limit, most - now, f"pcie_width_lanes={now:g} of {most:g}")
 
 
-def _pcie_generation(sample: Sample, limit: Threshold) -> Look | None:
+def _pcie_generation(sample: Sample, limit: Threshold) -> CheckResult | None:
     """Only under load in the states in which GPUs compute: at rest the link saves power.
 
     Workstation and GeForce cards compute in state 2.
@@ -159,7 +159,7 @@ def _pcie_generation(sample: Sample, limit: Threshold) -> Look | None:
     return standing.above(limit, most - now, evidence)
 
 
-def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
+def _pcie_replays(sample: Sample, _: Threshold) -> CheckResult | None:
     """By the best generation of the link: it rests at a lower one as soon as traffic ends."""
     rate = sample.rates.get(Signal.PCIE_REPLAYS)
     lanes = sample.last(Signal.PCIE_WIDTH)
@@ -172,10 +172,10 @@ def _pcie_replays(sample: Sample, _: Threshold) -> Look | None:
         return None
     per_lane = rate * 60 / lanes
     bad = per_lane > sample.thresholds[name].value
-    return Look(bad, not bad, f"pcie_replays {per_lane:.2f} per lane and minute", name)
+    return CheckResult(bad, not bad, f"pcie_replays {per_lane:.2f} per lane and minute", name)
 
 
-def _links(sample: Sample, limit: Threshold) -> Look | None:
+def _links(sample: Sample, limit: Threshold) -> CheckResult | None:
     if sample.links_down is None:
         return None
     evidence = f"nvlink_states: {sample.links_down} of the design's links down{_named(sample)}"
@@ -195,7 +195,7 @@ def _named(sample: Sample) -> str:
     return f" (link{'s' if len(down) > 1 else ''} {', '.join(map(str, down))})"
 
 
-def _unknown_links(sample: Sample, limit: Threshold) -> Look | None:
+def _unknown_links(sample: Sample, limit: Threshold) -> CheckResult | None:
     """A state of a link that this version does not know is neither up nor down."""
     states = sample.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or not states:
@@ -217,7 +217,7 @@ RETRAINS: Final = (
 """What a sound NVLink never counts."""
 
 
-def _link_errors(sample: Sample, limit: Threshold) -> Look | None:
+def _link_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
     flits = sample.rates.get(Signal.NVLINK_CRC_ERRORS)
     data = sample.rates.get(Signal.NVLINK_CRC_DATA_ERRORS)
     retrains = [rate for signal in RETRAINS if (rate := sample.rates.get(signal)) is not None]
@@ -226,7 +226,7 @@ def _link_errors(sample: Sample, limit: Threshold) -> Look | None:
     crc = (flits or 0) + (data or 0)
     per_minute = sum(retrains) * 60
     recovery = sample.thresholds["NVLinkRecoveryRate"]
-    return Look(
+    return CheckResult(
         crc >= limit.value or per_minute >= recovery.value,
         crc <= limit.clear and per_minute <= recovery.clear,
         f"nvlink: {crc:.1f} CRC errors a second, {per_minute:.1f} recoveries or bad packets a "
@@ -234,7 +234,7 @@ def _link_errors(sample: Sample, limit: Threshold) -> Look | None:
     )
 
 
-def _bit_errors(sample: Sample, limit: Threshold) -> Look | None:
+def _bit_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
     """What error correction leaves wrong on the worst link; the driver's ratio, not a rate of
     ours.
     """
@@ -249,7 +249,7 @@ def _bit_errors(sample: Sample, limit: Threshold) -> Look | None:
     return standing.above(limit, max(ratios.values()), evidence)
 
 
-def _c2c_links(sample: Sample, limit: Threshold) -> Look | None:
+def _c2c_links(sample: Sample, limit: Threshold) -> CheckResult | None:
     """A chip-to-chip link down beside one that is up; all down is a board that uses none."""
     states = sample.values.get(Signal.C2C_STATES)
     if not isinstance(states, tuple) or not any(states):
@@ -258,14 +258,14 @@ def _c2c_links(sample: Sample, limit: Threshold) -> Look | None:
     return standing.above(limit, down, f"c2c_states: {down} of {len(states)} links down")
 
 
-def _c2c_errors(sample: Sample, limit: Threshold) -> Look | None:
+def _c2c_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
     rate = sample.rates.get(Signal.C2C_ERRORS)
     return (
         None if rate is None else standing.above(limit, rate, f"c2c_errors: {rate:.1f} a second")
     )
 
 
-def _fabric_state(sample: Sample, _: Threshold) -> Look | None:
+def _fabric_state(sample: Sample, _: Threshold) -> CheckResult | None:
     """Registered is good; what never gets there, or is in a state that nobody knows, is not."""
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0:
@@ -277,7 +277,7 @@ def _fabric_state(sample: Sample, _: Threshold) -> Look | None:
     return standing.flag(bad, f"fabric_state={state:g} fabric_status={status:g}")
 
 
-def _registration(sample: Sample, _: Threshold) -> Look | None:
+def _registration(sample: Sample, _: Threshold) -> CheckResult | None:
     """In progress beside registered GPUs: the fabric may be divided, or this GPU is stuck."""
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0 or sample.booting:
@@ -286,7 +286,7 @@ def _registration(sample: Sample, _: Threshold) -> Look | None:
     return standing.flag(sample.outside is Partition.POSSIBLE, evidence)
 
 
-def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
+def _fabric_health(sample: Sample, _: Threshold) -> CheckResult | None:
     """By the driver's own summary; drivers before it (R580) give the mask alone."""
     summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
     if summary:
@@ -307,7 +307,7 @@ def _fabric_health(sample: Sample, _: Threshold) -> Look | None:
 
 def _gauge(
     reason: str,
-    measure: Callable[[Sample, Threshold], Look | None],
+    measure: Callable[[Sample, Threshold], CheckResult | None],
     scope: Scope = Scope.GPU,
 ) -> Check[Sample]:
     """A noisy reading: so many bad of so many raise it, as many good close it."""

@@ -10,7 +10,7 @@ from typing import Final
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge.facts import standing
-from rules.judge.facts.standing import Look, Sample
+from rules.judge.facts.standing import CheckResult, Sample
 
 _NANOSECONDS: Final = 1e9
 
@@ -30,12 +30,12 @@ degrees Celsius. Source: gpuward, from published thermal limits."""
 
 def clocks(
     mask: int, *, unless: int = 0, times: tuple[Signal, ...] = ()
-) -> Callable[[Sample, Threshold], Look | None]:
+) -> Callable[[Sample, Threshold], CheckResult | None]:
     """A slowdown that is on now, or that took too large a share of the time since the last
     poll.
     """
 
-    def measure(sample: Sample, _: Threshold) -> Look | None:
+    def measure(sample: Sample, _: Threshold) -> CheckResult | None:
         reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
         shares = [sample.rates[time] / _NANOSECONDS for time in times if time in sample.rates]
         if reasons is None and not shares:
@@ -52,12 +52,12 @@ def clocks(
         evidence = ", ".join(said)
         if on and (temperature := _temperature(sample)) is not None:
             evidence += f", temperature_celsius={temperature:g}"
-        return Look(on or share >= limit.value, not on and share <= limit.clear, evidence)
+        return CheckResult(on or share >= limit.value, not on and share <= limit.clear, evidence)
 
     return measure
 
 
-def power_limit(sample: Sample, limit: Threshold) -> Look | None:
+def power_limit(sample: Sample, limit: Threshold) -> CheckResult | None:
     """Well under what the board boots with, and under what the others of the node are set to."""
     now, default = sample.number(Signal.POWER_LIMIT), sample.last(Signal.POWER_LIMIT_DEFAULT)
     if not now or not default or not sample.limits:
@@ -69,7 +69,7 @@ def power_limit(sample: Sample, limit: Threshold) -> Look | None:
     return standing.below(limit, now / min(default, beside), evidence)
 
 
-def margin_left(sample: Sample, limit: Threshold) -> Look | None:
+def margin_left(sample: Sample, limit: Threshold) -> CheckResult | None:
     """Degrees left to hardware slowdown: the fewer of T.Limit's and the two temperatures'.
 
     A T.Limit that is used up is believed only where the temperature is near slowdown, too.
@@ -112,7 +112,7 @@ def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) 
     return hottest <= (slowdown or _LOWEST_SLOWDOWN) - sample.thresholds["TemperatureDoubt"].value
 
 
-def memory_temperature(sample: Sample, limit: Threshold) -> Look | None:
+def memory_temperature(sample: Sample, limit: Threshold) -> CheckResult | None:
     """Degrees left to the memory's highest operating temperature."""
     now = sample.number(Signal.MEMORY_TEMPERATURE)
     most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)

@@ -144,11 +144,11 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
         known = (uuid, None) in before
         if not known or was == xid or not 0 < xid < 1 << 16:
             continue
-        who = identify(on.state, uuid, seen.pci.get(uuid, ""))
+        gpu_id = identify(on.state, uuid, seen.pci.get(uuid, ""))
         finding = Finding(
             at=seen.at,
             row=reason_for_xid(xid, driver=on.state.branch),
-            who=who,
+            gpu_id=gpu_id,
             xid=xid,
             source=facts.SourceName.DCGM,
             evidence=f"dcgm-exporter: last Xid changed from {was} to {xid}",

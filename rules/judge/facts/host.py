@@ -16,7 +16,7 @@ from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge import observation, present, recording
 from rules.judge.facts import standing
-from rules.judge.facts.standing import Check, Look
+from rules.judge.facts.standing import Check, CheckResult
 from rules.judge.incident import Finding, Scope
 from rules.judge.memory import Gauge
 from rules.judge.observation import HostSeen, NetworkPort, Service, SourceName, SourceState
@@ -112,7 +112,7 @@ def end_hung_tasks(on: Judging) -> Judging:
     return standing.close_standing(on, HUNG, None, ClosesKind.STATE)
 
 
-NOT_SEEN: Final = "NotSeen"
+NO_DATA: Final = "NotSeen"
 
 
 class Host(NamedTuple):
@@ -122,7 +122,7 @@ class Host(NamedTuple):
     seen: HostSeen
 
 
-def _fabric_manager(host: Host, _: Threshold) -> Look | None:
+def _fabric_manager(host: Host, _: Threshold) -> CheckResult | None:
     """NVSwitches of this machine need one; those of a rack have theirs in the switch trays.
 
     One that never ran shows in the GPUs themselves: they do not register with the fabric, or no
@@ -163,15 +163,13 @@ def _counted_unknown(on: Judging, check: Check[Host], *, unseen: bool) -> Judgin
 
     Nobody can say any more that it stands, or that it ended.
     """
-    key = check.reason + NOT_SEEN
+    key = check.reason + NO_DATA
     old = standing.memory_of(on.state, key) or Gauge()
     looks = old.step(bad=unseen, good=not unseen, threshold=check.limit(on.thresholds))
     on = on.remember(key, looks)
     if not looks.raised or not standing.is_raised(on.state, check.reason):
         return on
-    return standing.close_standing(
-        on.remember(check.reason, Gauge()), check.reason, None, NOT_SEEN
-    )
+    return standing.close_standing(on.remember(check.reason, Gauge()), check.reason, None, NO_DATA)
 
 
 def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:

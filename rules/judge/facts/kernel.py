@@ -30,7 +30,7 @@ from rules.catalog.xid import (
 from rules.judge import closing, observation, recording
 from rules.judge.burst import being_judged
 from rules.judge.facts import readings, sources
-from rules.judge.incident import NOBODY, PAST_CLOCK_S, Finding, Named, Scope, with_conclusion
+from rules.judge.incident import NO_GPU_ID, PAST_CLOCK_S, Finding, GpuId, Scope, with_conclusion
 from rules.judge.observation import KernelLineSeen, SourceName
 from rules.judge.state import (
     MAX_ADDRESSES,
@@ -69,7 +69,7 @@ _PCI_KINDS: Final = frozenset({LineKind.PCIE_BANDWIDTH, LineKind.D3COLD})
 _PORT_KINDS: Final = frozenset({LineKind.AER, LineKind.DPC})
 """Lines about a GPU or a bridge above one."""
 
-_FATAL_WORD: Final = {True: "Fatal", False: "Non-fatal", None: ""}
+_FATALITY: Final = {True: "Fatal", False: "Non-fatal", None: ""}
 
 
 def judge_line(on: Judging, seen: KernelLineSeen) -> Judging:
@@ -100,19 +100,19 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     if line.xid is None:
         return on
-    who = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    gpu_id = identify(on.state, line.gpu_uuid or "", line.pci or "")
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
         return _judge_action(on, seen, line.recovery_to)
     if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
-        on = sources.hint_to_look(on, who)  # an action that the line does not name
-    buckets = nvidia_buckets(line.xid, line.words)
+        on = sources.hint_to_look(on, gpu_id)  # an action that the line does not name
+    buckets = nvidia_buckets(line.xid, line.registers)
     row = reason_for_line(line, on.state.branch)
-    view = find_gpu(on.state, *who)
+    view = find_gpu(on.state, *gpu_id)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
         row = reason_for_xid(line.xid, driver=on.state.branch, remap_failed=True)
-    on, row = readings.count_link_fault(on, line, row, who, seen.at)
+    on, row = readings.count_link_fault(on, line, row, gpu_id, seen.at)
     if not seen.lookback:
-        on = count_repeat(on, line, who, seen.at)
+        on = count_repeat(on, line, gpu_id, seen.at)
     finding = _finding(on.state, seen, row)
     finding = replace(
         finding,
@@ -122,13 +122,13 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
         nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
     )
     if line.xid in ROW_REMAP_XIDS and not seen.lookback:
-        on = on.then(_note_pending(on.state, who))
+        on = on.then(_note_pending(on.state, gpu_id))
     return recording.record(on, finding)
 
 
 def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
     line = seen.line
-    who = identify(on.state, line.gpu_uuid or "", line.pci or "")
+    gpu_id = identify(on.state, line.gpu_uuid or "", line.pci or "")
     finding = recording.finding_for_action(
         on.state, value, seen.at, SourceName.KERNEL_LOG, line.text
     )
@@ -137,30 +137,30 @@ def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
         xid=line.xid,
         sequence=_sequence(seen),
         lookback=seen.lookback,
-        who=who,
+        gpu_id=gpu_id,
     )
-    on = recording.take_answer(on, who, value, finding=finding)
+    on = recording.take_answer(on, gpu_id, value, finding=finding)
     if value != reasons.NO_ACTION:
         return on
-    return _was_reset(on, seen, who)
+    return _was_reset(on, seen, gpu_id)
 
 
-def _was_reset(on: Judging, seen: KernelLineSeen, who: Named = NOBODY) -> Judging:
+def _was_reset(on: Judging, seen: KernelLineSeen, gpu_id: GpuId = NO_GPU_ID) -> Judging:
     """Note the reset that a line tells of.
 
     A numbered line of the past comes after everything that an earlier agent published, or it
     would not be judged; its time is the kernel clock's, which falls behind that agent's.
     """
     if not seen.lookback:
-        return closing.mark_reset(on, who)
+        return closing.note_reset(on, gpu_id)
     slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
-    return closing.mark_reset(on, who, since=seen.at, slack_s=slack_s)
+    return closing.note_reset(on, gpu_id, since=seen.at, slack_s=slack_s)
 
 
 def _judge_sxid(on: Judging, seen: KernelLineSeen) -> Judging:
     line = seen.line
     row = reasons.reason_for_sxid(line.sxid_fatal)
-    word = _FATAL_WORD[line.sxid_fatal]
+    word = _FATALITY[line.sxid_fatal]
     evidence = line.text if not word or word in line.text else f"{word}: {line.text}"
     finding = _finding(on.state, seen, row)
     return recording.record(on, replace(finding, scope=Scope.NODE, evidence=evidence))
@@ -205,21 +205,21 @@ def _judge_port(on: Judging, line: KernelLine, finding: Finding) -> Judging:
 
 def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:
     line = seen.line
-    who = identify(state, line.gpu_uuid or "", line.pci or "")
+    gpu_id = identify(state, line.gpu_uuid or "", line.pci or "")
     mig = None
     if line.mig_gi is not None or line.mig_ci is not None:
         mig = MigInstance(gi=line.mig_gi, ci=line.mig_ci)
     return Finding(
         at=seen.at,
         row=row,
-        who=who,
+        gpu_id=gpu_id,
         source=SourceName.KERNEL_LOG,
         evidence=line.text,
         sequence=_sequence(seen),
         lookback=seen.lookback,
         mig=mig,
         links=(line.link,) if line.link is not None and line.link >= 0 else (),
-        scope=Scope.GPU if any(who) else Scope.NODE,
+        scope=Scope.GPU if any(gpu_id) else Scope.NODE,
     )
 
 
@@ -238,8 +238,8 @@ def _learn_address(state: NodeState, line: KernelLine) -> NodeState:
     return replace(state, address_uuids={**known, address: line.gpu_uuid})
 
 
-def _note_pending(state: NodeState, who: Named) -> NodeState:
-    view = find_gpu(state, *who)
+def _note_pending(state: NodeState, gpu_id: GpuId) -> NodeState:
+    view = find_gpu(state, *gpu_id)
     return with_gpu(state, replace(view, reset_pending=True)) if view else state
 
 
@@ -260,32 +260,34 @@ _MAX_PLACES: Final = 2
 _HOUR_S: Final = 3600
 
 
-def count_repeat(on: Judging, line: KernelLine, who: Named, at: float) -> Judging:
+def count_repeat(on: Judging, line: KernelLine, gpu_id: GpuId, at: float) -> Judging:
     """Note a burst that this line begins: there was none of its Xid for three minutes.
 
     The line with the place and the one with the process are not always the same line.
     """
     xid = line.xid
-    if xid not in REPEATING_XIDS or not any(who):
+    if xid not in REPEATING_XIDS or not any(gpu_id):
         return on
     place = () if line.gpc is None or line.tpc is None else ((line.gpc, line.tpc),)
     for known in on.state.repeats:
-        if known.xid == xid and any(a and a == b for a, b in zip(known.who, who, strict=True)):
+        if known.xid == xid and any(
+            a and a == b for a, b in zip(known.gpu_id, gpu_id, strict=True)
+        ):
             places = tuple(dict.fromkeys((*known.places, *place)))[:_MAX_PLACES]
             more = replace(known, places=places)
             return on.replace(repeats=tuple(more if r is known else r for r in on.state.repeats))
     goes_on = any(
         incident.active
-        and incident.concerns(who)
+        and incident.concerns(gpu_id)
         and xid in incident.xids
         and abs(at - incident.last_seen) < SILENCE_3M.silence_s
         for incident in on.state.incidents
     )
     if goes_on:
         return on
-    on = on.note(who, f"Xid {xid}", at, "RepeatWindow", apart_s=SILENCE_3M.silence_s)
+    on = on.note(gpu_id, f"Xid {xid}", at, "RepeatWindow", apart_s=SILENCE_3M.silence_s)
     due_at = on.now + on.thresholds["ContextDelay"].value
-    begun = Repeat(xid=xid, who=who, at=at, due_at=due_at, places=place)
+    begun = Repeat(xid=xid, gpu_id=gpu_id, at=at, due_at=due_at, places=place)
     return on.replace(repeats=(*on.state.repeats, begun)[-MAX_REPEATS:])
 
 
@@ -301,7 +303,7 @@ def judge_repeats(on: Judging) -> Judging:
         if each.xid == PLACED_XID and (what := _place_of(each)):
             apart_s = SILENCE_3M.silence_s
             on = on.note(
-                each.who, what, each.at, "RepeatWindow", apart_s=apart_s, family=_AT_A_PLACE
+                each.gpu_id, what, each.at, "RepeatWindow", apart_s=apart_s, family=_AT_A_PLACE
             )
     for each in due:
         if evidence := _against_its_place(on, each):
@@ -324,9 +326,9 @@ def _place_of(burst: Repeat) -> str:
 def _against_its_place(on: Judging, burst: Repeat) -> str:
     """What speaks against the GPU: enough bursts at one place, which no other GPU shows."""
     what, window_s = _place_of(burst), on.thresholds["RepeatWindow"].value
-    seen = on.times(burst.who, what, "RepeatWindow")
+    seen = on.times(burst.gpu_id, what, "RepeatWindow")
     elsewhere = any(
-        owner not in burst.who and on.times((owner,), name, "RepeatWindow")
+        owner not in burst.gpu_id and on.times((owner,), name, "RepeatWindow")
         for owner, name in on.state.ledger
         if name.startswith(f"Xid {burst.xid}")
     )
@@ -349,7 +351,7 @@ def _raise_repeated(on: Judging, burst: Repeat, evidence: str) -> Judging:
     finding = Finding(
         at=burst.at,
         row=row,
-        who=burst.who,
+        gpu_id=burst.gpu_id,
         xid=burst.xid,
         source=SourceName.KERNEL_LOG,
         counts=False,

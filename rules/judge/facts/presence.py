@@ -17,7 +17,7 @@ from rules.catalog.reason import ON_RESET, ClosesKind
 from rules.catalog.signals import Signal
 from rules.judge import expected_gpus, recording
 from rules.judge.facts import standing
-from rules.judge.incident import REASON_LOST, Finding, Incident, Named, Scope
+from rules.judge.incident import REASON_LOST, Finding, GpuId, Incident, Scope
 from rules.judge.memory import Gauge
 from rules.judge.observation import GpuSeen, Inventory, PciSeen, SourceName, SourceState
 from rules.judge.state import (
@@ -27,7 +27,7 @@ from rules.judge.state import (
     NodeState,
     find_gpu,
     functions_at,
-    just_told,
+    just_reported,
 )
 from rules.text import pci_address, printable
 
@@ -83,17 +83,17 @@ def take_functions(on: Judging, seen: PciSeen) -> Judging:
     return count_gpus(on)
 
 
-def lost_poll(on: Judging, who: Named, evidence: str, *, said: bool) -> Judging:
+def lost_poll(on: Judging, gpu_id: GpuId, evidence: str, *, said: bool) -> Judging:
     """One poll did not reach the GPU; `said`: the driver answered that it is lost."""
-    view = find_gpu(on.state, *who)
+    view = find_gpu(on.state, *gpu_id)
     if view is None or not _may_judge(on.state):
         return on
     return _step_lost(on, view, evidence, gone=True, said=said)
 
 
-def answered_poll(on: Judging, who: Named) -> Judging:
+def answered_poll(on: Judging, gpu_id: GpuId) -> Judging:
     """One poll was answered."""
-    view = find_gpu(on.state, *who)
+    view = find_gpu(on.state, *gpu_id)
     if view is None or view.lost == Gauge():
         return on
     return _step_lost(on, view, "", gone=False)
@@ -218,7 +218,7 @@ def _is_removed(on: Judging, view: GpuView) -> bool:
     lost_at = on.state.records_lost_at
     complete = lost_at is None or abs(on.now - lost_at) > _ANSWER_AGE_S
     log_is_read = complete and on.state.source(SourceName.KERNEL_LOG) is SourceState.UP
-    told = bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
+    told = bool(view.unavailable_at) and just_reported(view.unavailable_at, on.now)
     if not log_is_read or told or not _is_missed(on.state, view.pci):
         return False
     return not _answers(view, on.now) and not _is_accused(on.state, view)
@@ -227,7 +227,7 @@ def _is_removed(on: Judging, view: GpuView) -> bool:
 def _is_accused(state: NodeState, view: GpuView) -> bool:
     """Whether the kernel said that it is lost, or that its place on the bus failed."""
     return _known_lost(state, view) or any(
-        incident.active and incident.concerns(view.who) and incident.has_reason(reason)
+        incident.active and incident.concerns(view.gpu_id) and incident.has_reason(reason)
         for incident in state.incidents
         for reason in _BUS_FAILED
     )
@@ -241,7 +241,7 @@ def _step_lost(
     if gone and _is_removed(on, view):
         return on.with_gpu(replace(view, enumerated=False))  # the count tells of it
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
-    told = gone and bool(view.unavailable_at) and just_told(view.unavailable_at, on.now)
+    told = gone and bool(view.unavailable_at) and just_reported(view.unavailable_at, on.now)
     if told:
         lost = Gauge(raised=True, bad=lost.bad)
     since = _lost_since(view, on.now) if said else 0.0
@@ -262,7 +262,7 @@ def _step_lost(
     finding = Finding(
         at=on.now,
         row=row,
-        who=view.who,
+        gpu_id=view.gpu_id,
         source=SourceName.PCI if missed else SourceName.NVML,
         evidence=evidence,
         counts=False,
@@ -282,7 +282,7 @@ def _found(on: Judging, view: GpuView) -> Judging:
     on = _end_mismatch(on, view, ClosesKind.STATE)
     return recording.close_for(
         on,
-        view.who,
+        view.gpu_id,
         lambda i: i.row.reason == REASON_LOST and i.row.closes_on == ON_RESET,
         ClosesKind.STATE,
     )
@@ -290,7 +290,7 @@ def _found(on: Judging, view: GpuView) -> Judging:
 
 def _end_mismatch(on: Judging, view: GpuView, by: str) -> Judging:
     return recording.close_where(
-        on, lambda i: i.row.reason == MISMATCH and i.concerns(view.who), by
+        on, lambda i: i.row.reason == MISMATCH and i.concerns(view.gpu_id), by
     )
 
 
@@ -306,7 +306,7 @@ def _answers(view: GpuView, now: float) -> bool:
 
 
 def _known_lost(state: NodeState, view: GpuView) -> bool:
-    return any(i.active and i.lost and i.concerns(view.who) for i in state.incidents)
+    return any(i.active and i.lost and i.concerns(view.gpu_id) for i in state.incidents)
 
 
 def _enumerate(on: Judging, gpu: GpuSeen) -> Judging:

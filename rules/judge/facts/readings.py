@@ -17,7 +17,7 @@ from rules.catalog.signals import Signal
 from rules.judge import closing, present, recording, state, topology
 from rules.judge.facts import checks, standing
 from rules.judge.facts.standing import Sample
-from rules.judge.incident import Incident, Named
+from rules.judge.incident import GpuId, Incident
 from rules.judge.memory import Latch
 from rules.judge.observation import GpuSeen, Readings, SourceName, Value
 from rules.judge.state import Counter, GpuView, Judging
@@ -73,7 +73,7 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
     before = view.counters
     on = on.with_gpu(view)
     if _went_back(before, values):
-        on = closing.mark_reset(on, view.who)
+        on = closing.note_reset(on, view.gpu_id)
         before = {}
     on = _polled_action(on, view, values, source)
     sample = _sample(on, on.current(view), values, before)
@@ -100,15 +100,15 @@ def _polled_action(
             on = on.with_gpu(replace(view, action=value, action_seen=None))
         # A page of dcgm-exporter may be older than the Xid that asks.
         asked = value == 0 and source is SourceName.NVML
-        return recording.note_no_need(on, view.who) if asked else on
-    if view.action_seen != value and not state.just_told(view.reported_at, on.now):
+        return recording.note_no_need(on, view.gpu_id) if asked else on
+    if view.action_seen != value and not state.just_reported(view.reported_at, on.now):
         return on.with_gpu(replace(view, action_seen=value))
-    who = view.who
+    gpu_id = view.gpu_id
     evidence = f"{source.value}: recovery action {value}"
     finding = recording.finding_for_action(on.state, value, on.now, source, evidence)
-    finding = replace(finding, who=who)
-    on = recording.take_answer(on, who, value, finding=finding)
-    return closing.mark_reset(on, who) if value == 0 else on
+    finding = replace(finding, gpu_id=gpu_id)
+    on = recording.take_answer(on, gpu_id, value, finding=finding)
+    return closing.note_reset(on, gpu_id) if value == 0 else on
 
 
 def _sample(
@@ -124,16 +124,16 @@ def _sample(
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
         outside=topology.outside_partition(on.state, view),
-        limits=_limits_beside(on, view) if Signal.POWER_LIMIT in values else (),
+        limits=_other_limits(on, view) if Signal.POWER_LIMIT in values else (),
     )
 
 
-def _limits_beside(on: Judging, view: GpuView) -> list[float]:
+def _other_limits(on: Judging, view: GpuView) -> list[float]:
     """The power limits of the other GPUs of the same product, as read lately."""
     return [
         limit
         for other in on.state.gpus.values()
-        if other.who != view.who
+        if other.gpu_id != view.gpu_id
         and other.seen.product == view.seen.product
         and other.enumerated
         and on.now - other.answered_at <= _LONGEST_RATE_GAP_S
@@ -154,7 +154,7 @@ def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Ju
             pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
             on = on.with_gpu(replace(on.current(view), reset_pending=pending))
         if before.seen and not after.seen and check.reason in _PROVE_RESET:
-            on = closing.mark_reset(on, view.who)
+            on = closing.note_reset(on, view.gpu_id)
     return on
 
 
@@ -209,22 +209,22 @@ _RETURNED_LOOKS: Final = 3
 
 
 def count_link_fault(
-    on: Judging, line: KernelLine, row: Reason, who: Named, at: float
+    on: Judging, line: KernelLine, row: Reason, gpu_id: GpuId, at: float
 ) -> tuple[Judging, Reason]:
     """Note an error of a link; its row is heavier when the same link, or two other links of the
     same GPU, had one within the day.
 
     What the registers call harmless, or the consequence of another error, does not count.
     """
-    if line.xid in xid.NVLINK_XIDS and (view := state.find_gpu(on.state, *who)) is not None:
+    if line.xid in xid.NVLINK_XIDS and (view := state.find_gpu(on.state, *gpu_id)) is not None:
         on = on.with_gpu(replace(view, links_up=0))
     if line.xid != xid.NVLINK_XID or line.link is None or row.severity is Severity.INFO:
         return on, row
     window_s = on.thresholds["RepeatWindow"].value
     apart_s = on.thresholds["IncidentGrouping"].value
     what = f"{_ON_LINK}{line.link}"
-    erred_at = _erred_at(on, who, at - window_s)
-    on = on.note(who, what, at, "RepeatWindow", family=_ON_LINK)
+    erred_at = _erred_at(on, gpu_id, at - window_s)
+    on = on.note(gpu_id, what, at, "RepeatWindow", family=_ON_LINK)
     again = at - erred_at.get(what, at) > apart_s
     if not again and _bursts((*erred_at.values(), at), apart_s) < _MANY_LINKS:
         return on, row
@@ -236,11 +236,11 @@ def count_link_fault(
     return on, heavier
 
 
-def _erred_at(on: Judging, who: Named, since: float) -> dict[str, float]:
+def _erred_at(on: Judging, gpu_id: GpuId, since: float) -> dict[str, float]:
     """When each link of a GPU last had an error after `since`, under either of its names."""
     found: dict[str, float] = {}
     for (owner, what), entry in on.state.ledger.items():
-        if owner in who and what.startswith(_ON_LINK) and entry.last_at >= since:
+        if owner in gpu_id and what.startswith(_ON_LINK) and entry.last_at >= since:
             found[what] = max(entry.last_at, found.get(what, since))
     return found
 
@@ -257,7 +257,7 @@ def links_returned(on: Judging, view: GpuView) -> Judging:
     on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
     if looks < _RETURNED_LOOKS:
         return on
-    return recording.close_for(on, view.who, _waits_for_links, ClosesKind.STATE)
+    return recording.close_for(on, view.gpu_id, _waits_for_links, ClosesKind.STATE)
 
 
 def _waits_for_links(incident: Incident) -> bool:

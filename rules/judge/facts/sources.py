@@ -17,8 +17,8 @@ from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
 from rules.judge import closing, recording
 from rules.judge import observation as facts
 from rules.judge.facts import host, presence, standing
-from rules.judge.facts.standing import Check, Look
-from rules.judge.incident import Finding, Named
+from rules.judge.facts.standing import Check, CheckResult
+from rules.judge.incident import Finding, GpuId
 from rules.judge.memory import Latch
 from rules.judge.state import (
     START_GRACE_S,
@@ -142,20 +142,20 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
         return change_source(on, down)
     if not (seen.gpu or seen.pci):
         return on
-    who = identify(on.state, seen.gpu, seen.pci)
+    gpu_id = identify(on.state, seen.gpu, seen.pci)
     name = _CODE_NAMES.get(seen.code, "NVML_ERROR")
     evidence = f"{seen.call} answered {name} ({seen.code})"
     if seen.code == CODE_LOST:
-        return presence.lost_poll(on, who, evidence, said=True)
+        return presence.lost_poll(on, gpu_id, evidence, said=True)
     if seen.code == CODE_RESET_REQUIRED:
-        return reset_required(on, who, evidence)
+        return reset_required(on, gpu_id, evidence)
     reason = _REASON_OF_CODE.get(seen.code)
     if reason is None:
         return on
     finding = Finding(
         at=seen.at,
         row=reasons.REASONS[reason],
-        who=who,
+        gpu_id=gpu_id,
         source=facts.SourceName.NVML,
         evidence=evidence,
     )
@@ -179,22 +179,22 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     Where the kernel log is read, its line says the same and more: the number counts only if no
     line came within `PRINTED_WITHIN_S`.
     """
-    who = identify(on.state, event.gpu, event.pci)
+    gpu_id = identify(on.state, event.gpu, event.pci)
     if event.kind is facts.EventKind.RECOVERY_ACTION:
-        return hint_to_look(on, who)
+        return hint_to_look(on, gpu_id)
     if event.kind is facts.EventKind.GPU_UNAVAILABLE:
-        return on if on.state.standing_down else hint_to_look(on, who, unavailable=True)
+        return on if on.state.standing_down else hint_to_look(on, gpu_id, unavailable=True)
     of_kind = _XID_OF_EVENT.get(event.kind)
     xid = event.data if event.kind is facts.EventKind.XID else of_kind
     if xid is None or not 0 < xid < 1 << 16:
         return on
     if xid == RECOVERY_ACTION_XID:
-        on = hint_to_look(on, who)
+        on = hint_to_look(on, gpu_id)
     named = event.gi is not None or event.ci is not None
     finding = Finding(
         at=event.at,
         row=reason_for_xid(xid, driver=on.state.branch),
-        who=who,
+        gpu_id=gpu_id,
         xid=xid,
         source=facts.SourceName.NVML,
         evidence=f"NVML event: {event.kind.value} {event.data}",
@@ -226,7 +226,7 @@ def judge_unprinted(on: Judging) -> Judging:
 def is_reported(state: NodeState, finding: Finding) -> bool:
     """Whether an incident holds the same Xid of the same GPU already."""
     return any(
-        incident.concerns(finding.who)
+        incident.concerns(finding.gpu_id)
         and finding.xid in incident.xids
         and abs(finding.at - incident.last_seen) <= RECORDS_LOST_S
         for incident in state.incidents
@@ -240,16 +240,16 @@ def log_is_complete(on: Judging) -> bool:
     return on.state.source(facts.SourceName.KERNEL_LOG) is facts.SourceState.UP and complete
 
 
-def hint_to_look(on: Judging, who: Named, *, unavailable: bool = False) -> Judging:
+def hint_to_look(on: Judging, gpu_id: GpuId, *, unavailable: bool = False) -> Judging:
     """Let what is read of this GPU next count at once; the driver said that something changed."""
-    view = find_gpu(on.state, *who)
+    view = find_gpu(on.state, *gpu_id)
     if view is None:
         return on
     lost_at = on.now if unavailable else view.unavailable_at
     return on.with_gpu(replace(view, reported_at=on.now, unavailable_at=lost_at))
 
 
-def _asks_for_reset(evidence: str, _: Threshold) -> Look:
+def _asks_for_reset(evidence: str, _: Threshold) -> CheckResult:
     return standing.flag(bool(evidence), evidence)
 
 
@@ -263,15 +263,15 @@ _RESET_REQUIRED: Final = Check(
 )
 
 
-def reset_required(on: Judging, who: Named, evidence: str) -> Judging:
+def reset_required(on: Judging, gpu_id: GpuId, evidence: str) -> Judging:
     """The GPU answers that it needs a reset, or with no evidence that it does not: a flag."""
-    view = find_gpu(on.state, *who)
+    view = find_gpu(on.state, *gpu_id)
     if view is None:
         return on
     raised = standing.is_raised(on.state, RESET_REQUIRED, view)
     on = standing.judge_checks(on, (_RESET_REQUIRED,), evidence, facts.SourceName.NVML, view)
     ended = raised and not evidence  # nothing but a reset ends that state
-    return closing.mark_reset(on, view.who) if ended else on
+    return closing.note_reset(on, view.gpu_id) if ended else on
 
 
 def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:

@@ -66,7 +66,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 _S = TypeVar("_S")
 
 
-class Look(NamedTuple):
+class CheckResult(NamedTuple):
     """What one check says: bad, good again, or neither, with hysteresis between the two.
 
     `limit` names the threshold where it is not the one of the check's reason.
@@ -78,19 +78,19 @@ class Look(NamedTuple):
     limit: str = ""
 
 
-def above(limit: Threshold, value: float, evidence: str) -> Look:
+def above(limit: Threshold, value: float, evidence: str) -> CheckResult:
     """Bad at the limit and above it."""
-    return Look(value >= limit.value, value <= limit.clear, evidence)
+    return CheckResult(value >= limit.value, value <= limit.clear, evidence)
 
 
-def below(limit: Threshold, value: float, evidence: str) -> Look:
+def below(limit: Threshold, value: float, evidence: str) -> CheckResult:
     """Bad at the limit and below it."""
-    return Look(value <= limit.value, value >= limit.clear, evidence)
+    return CheckResult(value <= limit.value, value >= limit.clear, evidence)
 
 
-def flag(bad: bool, evidence: str) -> Look:
+def flag(bad: bool, evidence: str) -> CheckResult:
     """Bad or good, and nothing between."""
-    return Look(bad, not bad, evidence)
+    return CheckResult(bad, not bad, evidence)
 
 
 class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
     """
 
     reason: str
-    measure: Callable[[_S, Threshold], Look | None]
+    measure: Callable[[_S, Threshold], CheckResult | None]
     memory: type[Gauge] | type[Latch] = Gauge
     scope: Scope = Scope.GPU
     counts: bool = False
@@ -135,7 +135,7 @@ def judge_checks(
 def judge_check(
     on: Judging,
     check: Check[_S],
-    look: Look,
+    look: CheckResult,
     source: SourceName,
     view: GpuView | None = None,
     *,
@@ -162,7 +162,7 @@ def judge_check(
     finding = Finding(
         at=on.now,
         row=row,
-        who=view.who if view else incident.NOBODY,
+        gpu_id=view.gpu_id if view else incident.NO_GPU_ID,
         source=source,
         evidence=prefix + look.evidence,
         counts=check.counts,
@@ -197,7 +197,7 @@ def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Jud
 def is_known(state: NodeState, finding: Finding) -> bool:
     """Whether an open incident of this GPU, or of the node, tells of it."""
     return any(
-        i.active and i.has_reason(finding.row.reason) and i.concerns(finding.who)
+        i.active and i.has_reason(finding.row.reason) and i.concerns(finding.gpu_id)
         for i in state.incidents
     )
 
@@ -206,4 +206,4 @@ def close_standing(on: Judging, reason: str, view: GpuView | None, by: str) -> J
     """Close what was found of one GPU, or of the node."""
     if view is None:
         return recording.close_where(on, lambda i: i.row.reason == reason, by)
-    return recording.close_for(on, view.who, lambda i: i.row.reason == reason, by)
+    return recording.close_for(on, view.gpu_id, lambda i: i.row.reason == reason, by)

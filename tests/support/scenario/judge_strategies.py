@@ -79,7 +79,7 @@ lines = st.builds(
     caused_by=st.none() | xids,
     recovery_to=st.none() | st.integers(0, 300),
     fatal=st.none() | st.booleans(),
-    words=st.lists(st.integers(0, 2**32 - 1), max_size=7).map(tuple),
+    registers=st.lists(st.integers(0, 2**32 - 1), max_size=7).map(tuple),
     gpc=st.none() | st.integers(0, 9),
     tpc=st.none() | st.integers(0, 9),
     detail=st.none() | texts,

@@ -128,7 +128,7 @@ class World:
         """The collectors come up and look once."""
         self.node()
         self.host()
-        self.look_at_pci()
+        self.poll_pci()
         if self.nvml:
             self.source(SourceName.NVML, SourceState.UP)
             self.enumerate()
@@ -236,7 +236,7 @@ class World:
             )
         )
 
-    def look_at_pci(self) -> None:
+    def poll_pci(self) -> None:
         self.see(
             PciSeen(
                 at=self.now,
@@ -273,7 +273,7 @@ class World:
         self.annotations[f"gpuward.io/{name}"] = text
         self.node()
 
-    def say_repaired(self, after_s: float = 0.0) -> None:
+    def report_repaired(self, after_s: float = 0.0) -> None:
         self.annotate("repaired", f"{format_time(self.now + after_s)} new board")
 
     def approved(self) -> None:
@@ -321,7 +321,7 @@ class World:
             self.see(Tick(at=self.now))
             if polling and self.now >= next_poll:
                 next_poll += POLL_S
-                self.look_at_pci()
+                self.poll_pci()
                 self.poll()
             assert next_deadline(self.state) != due or due is None or due > self.now, "no progress"
         self.now = end
@@ -360,12 +360,12 @@ class World:
 
     # what is seen
 
-    def verdict(self) -> Assessment:
+    def assessment(self) -> Assessment:
         return assess(self.state, self.now, self.rules)
 
     def published(self) -> Publication:
         identity = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")
-        return publish(self.state, self.verdict(), self.now, identity)
+        return publish(self.state, self.assessment(), self.now, identity)
 
     @property
     def incidents(self) -> tuple[Incident, ...]:
@@ -383,7 +383,7 @@ class World:
         assert len(self.active) == 1, [str(i.row.reason) for i in self.active]
         return self.active[0]
 
-    def says(self) -> str:
+    def outcome(self) -> str:
         """`severity level action` of the only active incident."""
         row = self.only().row
         return f"{row.severity} {row.level} {row.action}"

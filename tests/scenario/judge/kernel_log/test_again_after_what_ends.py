@@ -25,7 +25,7 @@ def test_a_fault_of_the_new_boot_is_not_ended_by_the_reboot_before_it(
     world.restart_agent()
     world.node()
     world.host()
-    world.look_at_pci()
+    world.poll_pci()
     world.source(SourceName.KERNEL_LOG, SourceState.UP)
     world.advance(later_s)
     if gpu is not None:
@@ -52,7 +52,7 @@ def test_a_fault_after_a_repair_is_not_ended_by_it(gpu: int, times: int) -> None
     world.xid(54, 0)
     world.readings(0, remap_failure=1)
     world.advance(10)
-    world.say_repaired()
+    world.report_repaired()
     world.advance(10)
     for _ in range(times):
         world.xid(54, gpu)

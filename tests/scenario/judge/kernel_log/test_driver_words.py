@@ -44,7 +44,7 @@ def test_the_flags_of_a_memory_error_decide_where_the_line_has_them(
     world = World(driver=driver).start()
     memory_error(world, xid, said)
     world.advance(3)
-    assert world.says() == expected
+    assert world.outcome() == expected
 
 
 def test_a_process_name_is_not_taken_for_the_flags() -> None:
@@ -69,13 +69,13 @@ def test_the_flags_answer_the_whole_burst_of_that_memory_error(
         world.advance(0.01)
     memory_error(world, 94, f"Contained: SM (0x1). {said}")
     world.advance(5)
-    assert world.says().startswith(expected)
+    assert world.outcome().startswith(expected)
 
 
 def test_a_lost_gpu_beside_the_flags_stays_lost(world: World) -> None:
     memory_error(world, 95, f"Uncontained: LTC GPC (0x2, 0x0). {NOTHING}")
     world.xid(79)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 @pytest.mark.parametrize("event_first", [True, False])
@@ -93,22 +93,22 @@ def test_an_event_of_the_same_error_does_not_outvote_its_line(
         world.event(kind, data)
     world.advance(5)
     assert {str(incident.row.severity) for incident in world.active} == {"Info"}
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
 
 
 def test_an_event_adds_nothing_to_registers_that_were_read(world: World) -> None:
     world.xid(145, 0, "RLW_REMAP Nonfatal XC0 i0 Link -1 (0x00000004 0x00000001)")
     world.advance(1)
-    before = world.says()
+    before = world.outcome()
     world.event(EventKind.XID, 145)
     world.advance(3)
-    assert world.says() == before
+    assert world.outcome() == before
 
 
 def test_the_drivers_later_answer_still_replaces_the_flags(world: World) -> None:
     memory_error(world, 94, f"Contained: DED CBC (0x1, 0x0). {DRAIN_AND_RESET}")
     world.action_line(2)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 @pytest.mark.parametrize("data", [0, 1, 2, 4])
@@ -116,10 +116,10 @@ def test_the_number_in_an_event_is_not_the_recovery_action(world: World, data: i
     world.readings(0, recovery_action=1, ecc_corrected_volatile=7)
     world.advance(15)
     world.poll_one(0)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     world.event(EventKind.RECOVERY_ACTION, data)
     world.poll_one(0)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     assert world.only().reset_at is None
 
 
@@ -128,7 +128,7 @@ def test_an_event_makes_the_next_reading_count_at_once(world: World) -> None:
     assert not world.active
     world.advance(0.3)
     world.readings(0, recovery_action=2)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_an_event_long_ago_confirms_nothing(world: World) -> None:
@@ -155,7 +155,7 @@ def test_presence_and_recovery_action_say_why_a_gpu_is_unavailable(
     world.advance(0.3)
     world.readings(2, **reads)
     assert world.only().row.reason == reason
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_what_a_reset_healed_is_healed(world: World) -> None:
@@ -163,12 +163,12 @@ def test_what_a_reset_healed_is_healed(world: World) -> None:
     world.xid(119, 2)
     world.advance(0.3)
     world.readings(2, recovery_action=1)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     world.advance(60, polling=True)
     world.asked(0, gpu=2)
     world.advance(60, polling=True)
     assert not world.active
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
 
 
 def test_unavailable_for_a_moment_is_no_fault(world: World) -> None:
@@ -197,33 +197,33 @@ def test_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
 
     if order == "110 first":
         world.xid(110, 0, "SEC_FAULT: _FAULT_FSP_SCPM")
-        assert world.says() == "Fatal Drain ResetGPU"
+        assert world.outcome() == "Fatal Drain ResetGPU"
         world.advance(apart_s)
         lose()
     else:
         lose()
         world.advance(apart_s)
         world.xid(110, 0, "SEC_FAULT: _FAULT_FSP_SCPM")
-    assert world.says() == "Fatal Drain PowerCycle"
-    assert "power the node off and on" in world.verdict().message
+    assert world.outcome() == "Fatal Drain PowerCycle"
+    assert "power the node off and on" in world.assessment().message
     world.restart_agent()
-    assert world.says() == "Fatal Drain PowerCycle"
+    assert world.outcome() == "Fatal Drain PowerCycle"
 
 
 @pytest.mark.parametrize("xid", [109, 155])
 def test_nothing_read_twice_is_an_answer(world: World, xid: int) -> None:
     world.xid(xid)
     world.advance(31, polling=True)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     assert not [c for c in world.changes if c.incident and c.incident.row.severity == "Fatal"]
-    judged = world.verdict()
+    judged = world.assessment()
     assert judged.health is Health.DEGRADED
     assert "the driver saw no need for a repair" in judged.message
     world.restart_agent().start()
-    assert world.verdict().message == judged.message
-    assert world.says() == "Degraded Report Investigate"
+    assert world.assessment().message == judged.message
+    assert world.outcome() == "Degraded Report Investigate"
     world.asked(1)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_nothing_read_once_is_none(world: World) -> None:
@@ -231,9 +231,9 @@ def test_nothing_read_once_is_none(world: World) -> None:
     world.advance(10)
     world.poll_one(0)
     world.advance(34)
-    assert world.says() == "Info Report None"
+    assert world.outcome() == "Info Report None"
     world.advance(2)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_restart_during_the_wait_changes_nothing(world: World) -> None:
@@ -241,19 +241,19 @@ def test_a_restart_during_the_wait_changes_nothing(world: World) -> None:
     world.advance(10)
     world.restart_agent().start()
     world.advance(31, polling=True)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
 
 
 def test_ten_minutes_lost_are_fatal_whatever_config_space_says(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(595, polling=True)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     world.advance(30, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     assert world.only().row.reason == "GPULost"
     world.advance(600, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_a_break_begins_the_ten_minutes_anew(world: World) -> None:
@@ -273,7 +273,7 @@ def test_an_agent_restart_is_no_break(world: World) -> None:
     world.advance(300, polling=True)
     world.restart_agent().start()
     world.advance(345, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
@@ -281,10 +281,10 @@ def test_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
 ) -> None:
     world.event(EventKind.GPU_UNAVAILABLE, 0, gpu=2)
     world.readings(2, presence="lost")
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     world.advance(60, polling=True)
     world.restart_agent().start()
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     world.values[2] = dict(SOUND)
     world.advance(60, polling=True)
     assert not world.active

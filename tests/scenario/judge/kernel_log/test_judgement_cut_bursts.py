@@ -17,7 +17,7 @@ def test_a_burst_seen_live_is_judged_by_the_next_agent(world: World, asks: int) 
     world.will_read(0, recovery_action=asks)
     world.start()
     world.advance(11)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: World) -> None:
@@ -31,7 +31,7 @@ def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: 
         assert published.interrupted_by == "AgentRestart"
     world.start()
     world.advance(11)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     assert world.only().evidence == lines, "said for as long as it is so"
 
 
@@ -70,7 +70,7 @@ def test_the_rest_of_a_cut_burst_still_makes_it_a_contained_one(world: World) ->
     world.xid(94, lookback=True)
     world.start()
     world.advance(3)
-    assert world.says().startswith("Info Report")
+    assert world.outcome().startswith("Info Report")
 
 
 def test_a_cut_burst_of_link_errors_is_read_from_its_line(world: World) -> None:
@@ -95,7 +95,7 @@ def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_bu
 def look(world: World) -> None:
     """The collectors of the GPUs are there before the kernel log is opened."""
     world.node()
-    world.look_at_pci()
+    world.poll_pci()
     world.source(SourceName.NVML, SourceState.UP)
     world.enumerate()
     world.poll()
@@ -117,7 +117,7 @@ def test_the_rest_of_a_cut_burst_counts_though_the_gpu_was_looked_at_first(
     world.xid(94, lookback=True, at=printed_at)
     world.source(SourceName.KERNEL_LOG, SourceState.UP)
     world.advance(3)
-    assert world.says().startswith("Info Report")
+    assert world.outcome().startswith("Info Report")
     world.advance(60, polling=True)
     assert {i.row.severity for i in world.active} <= {"Info"}
 
@@ -132,7 +132,7 @@ def test_a_cut_burst_that_is_being_judged_is_not_forgotten_by_the_next_restart(
         world.advance(1.5)
         assert world.only().row.severity == "Info"
     world.advance(11)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_cut_burst_waits_no_longer_for_a_kernel_log_that_does_not_come(
@@ -142,4 +142,4 @@ def test_a_cut_burst_waits_no_longer_for_a_kernel_log_that_does_not_come(
     world.restart_agent()
     look(world)
     world.advance(60)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"

@@ -57,25 +57,25 @@ NOTHING, RESET_WHEN_EMPTY = "Info Report None", "Degraded Cordon ResetGPU"
     ],
 )
 def test_what_lines_about_one_gpu_come_to(script: str, expected: str) -> None:
-    assert World().start().lines(script).says() == expected
+    assert World().start().lines(script).outcome() == expected
 
 
 @pytest.mark.parametrize("driver", ["550.90.07", "560.35.03"])
 def test_109_before_r570_acts_at_once(driver: str) -> None:
-    assert World(driver=driver).start().lines("109").says() == RESET
+    assert World(driver=driver).start().lines("109").outcome() == RESET
 
 
 @pytest.mark.parametrize("answer", range(9))
 @pytest.mark.parametrize("driver", ["550.1", "580.1", "595.1", "615.1"])
 def test_no_answer_of_the_driver_makes_a_lost_gpu_less_than_lost(answer: int, driver: str) -> None:
     world = World(driver=driver).start().lines(f"79 +0.4 ->{answer} +5")
-    assert world.says() == REBOOT
+    assert world.outcome() == REBOOT
     assert world.only().answer == (answer or None)
 
 
 def test_79_names_the_gpu_and_counts_it_out(world: World) -> None:
     world.xid(79, gpu=3)
-    judged = world.verdict()
+    judged = world.assessment()
     assert (judged.health, judged.reason) == (Health.UNHEALTHY, "Xid79GPUFallenOffBus")
     assert judged.message.startswith("GPU 3 (0000:13:00) reported Xid79GPUFallenOffBus")
     assert (judged.gpus_healthy, judged.gpus_expected) == (7, 8)
@@ -83,7 +83,7 @@ def test_79_names_the_gpu_and_counts_it_out(world: World) -> None:
 
 def test_a_programs_fault_is_a_record_that_silence_closes(world: World) -> None:
     world.lines("31 +179")
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     assert world.active
     world.advance(2)
     assert [i.closed_by for i in world.incidents] == ["Silence"]
@@ -92,14 +92,14 @@ def test_a_programs_fault_is_a_record_that_silence_closes(world: World) -> None:
 def test_a_contained_error_is_one_incident_of_its_lines(world: World) -> None:
     world.lines("48 +0.012 63 +4 94 +10")
     assert world.only().xids == (48, 63, 94)
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     assert not [change for change in world.changes if change.kind == "Raised"]
 
 
 @pytest.mark.parametrize("label", ["OS Reboot", "Node Reboot Required", "GPU Reset Required"])
 def test_154_is_read_by_its_hexadecimal_never_by_its_label(world: World, label: str) -> None:
     world.xid(154, 0, f"GPU recovery action changed from 0x0 (None) to 0x2 ({label})")
-    assert world.says() == REBOOT
+    assert world.outcome() == REBOOT
 
 
 def test_149_45_154_share_one_incident(world: World) -> None:
@@ -110,7 +110,7 @@ def test_149_45_154_share_one_incident(world: World) -> None:
     world.action_line(1)
     incident = world.only()
     assert incident.xids == (149, 45)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_thirteen_119_in_four_milliseconds_are_one(world: World) -> None:
@@ -158,7 +158,7 @@ def test_63_alone_is_a_record_with_a_reset_pending(world: World) -> None:
 )  # fmt: skip
 def test_the_word_of_an_sxid_line_decides(world: World, text: str, expected: str) -> None:
     world.kernel(f"nvidia-nvswitch3: {text}")
-    assert world.says() == expected
+    assert world.outcome() == expected
     assert world.only().scope == "Node"
     if expected != "Info Report None":
         assert "NVSwitch at 0000:c1:00 reported" in world.published().status.message
@@ -182,7 +182,7 @@ def test_an_event_whose_line_does_not_come_counts_by_itself(world: World) -> Non
     world.advance(20)
     assert not world.incidents
     world.advance(15)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     assert world.only().sources == ("nvml",)
 
 
@@ -190,7 +190,7 @@ def test_an_event_whose_line_does_not_come_counts_by_itself(world: World) -> Non
 def test_without_a_kernel_log_the_drivers_events_count(world: World, why: SourceState) -> None:
     world.source(SourceName.KERNEL_LOG, why, "Off")
     world.event(EventKind.XID, 79)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     assert world.only().sources == ("nvml",)
 
 
@@ -198,7 +198,7 @@ def test_after_lost_records_the_drivers_events_count_too(world: World) -> None:
     world.see(KernelGap(at=world.now, boot_id=world.boot, lost=40_000, sequence=50_000))
     world.advance(30)
     world.event(EventKind.XID, 79)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_two_kinds_of_event_about_one_error_count_once(world: World) -> None:
@@ -215,13 +215,13 @@ def test_an_xid_of_a_mig_instance_counts_for_the_whole_gpu(world: World) -> None
     assert incident.gpus == (world.inventory[0].uuid,)
     assert incident.mig is not None
     assert (incident.mig.gi, incident.mig.ci) == (5, 2)
-    assert world.verdict().gpus_healthy == 7
+    assert world.assessment().gpus_healthy == 7
 
 
 def test_in_a_virtual_machine_79_means_another_node() -> None:
     world = World(1, virtualization="passthrough").start()
     world.xid(79)
-    assert world.says() == "Fatal Drain ReplaceNode"
+    assert world.outcome() == "Fatal Drain ReplaceNode"
 
 
 def test_a_line_about_an_address_gets_its_gpu_when_the_driver_names_it() -> None:

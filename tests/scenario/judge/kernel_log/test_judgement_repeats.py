@@ -45,7 +45,7 @@ def test_the_same_place_three_times_asks_for_diagnostics(world: World, xid: int)
     burst(world, xid, gpus=(3,))
     assert worst(world) == "Info"
     burst(world, xid, gpus=(3,))
-    assert world.says() == "Degraded Report RunDiagnostics"
+    assert world.outcome() == "Degraded Report RunDiagnostics"
     place = "Xid 13 at GPC 1, TPC 2" if xid == 13 else "Xid 31"
     assert world.only().gpus == (uuid(3),)
     assert world.only().evidence[-1] == (
@@ -116,7 +116,7 @@ def test_one_long_burst_is_one(world: World) -> None:
 def test_what_a_person_repaired_is_counted_anew(world: World) -> None:
     for _ in range(3):
         burst(world, 31)
-    world.say_repaired()
+    world.report_repaired()
     world.poll()
     world.advance(60)
     assert not any(incident.active for incident in world.incidents)
@@ -124,7 +124,7 @@ def test_what_a_person_repaired_is_counted_anew(world: World) -> None:
     burst(world, 31)
     assert not any(i.active and str(i.row.severity) != "Info" for i in world.incidents)
     burst(world, 31)
-    assert world.says() == "Degraded Report RunDiagnostics"
+    assert world.outcome() == "Degraded Report RunDiagnostics"
 
 
 def test_places_are_kept_over_a_restart(world: World) -> None:
@@ -132,7 +132,7 @@ def test_places_are_kept_over_a_restart(world: World) -> None:
     burst(world, 13)
     world.restart_agent().start()
     burst(world, 13)
-    assert world.says() == "Degraded Report RunDiagnostics"
+    assert world.outcome() == "Degraded Report RunDiagnostics"
     assert "at GPC 1, TPC 2" in world.only().evidence[-1]
 
 

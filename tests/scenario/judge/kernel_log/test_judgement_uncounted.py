@@ -67,7 +67,7 @@ def test_what_is_known_is_not_judged_again_by_a_restarted_agent(world: World) ->
         again(world, (begin - 1, xid(31, 1)), (begin - 1, xid(95, 2)))
         world.advance(60, polling=True)
     assert {(i.id, i.active, i.count) for i in world.incidents} == before
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_line_from_while_the_agent_was_away_is_history(world: World) -> None:
@@ -84,7 +84,7 @@ def test_loading_the_driver_before_the_fault_does_not_repair_it(world: World) ->
     for _ in range(2):
         again(world, (begin, LOAD), (begin + 3600, xid(119, 2)))
         world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     again(world, (begin, LOAD), (begin + 3600, xid(119, 2)), (world.now - 5, LOAD))
     world.advance(60, polling=True)
     assert not world.active
@@ -98,7 +98,7 @@ def test_an_answer_given_to_an_earlier_fault_is_none_to_a_later_one(world: World
     world.xid(95, 2)
     again(world, (begin, xid(154, 2, lowered)), (begin + 9, xid(154, 2, taken_back)))
     world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 @pytest.mark.parametrize("text", ["pid=77, name=python, some text", "pid=78, name=b, the same"])

@@ -29,7 +29,7 @@ def test_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
     world.advance(14 * MINUTE, polling=True)
     assert not world.incidents
     world.advance(3 * MINUTE, polling=True)
-    assert world.says() == "Degraded Cordon RestartFabricManager"
+    assert world.outcome() == "Degraded Cordon RestartFabricManager"
     world.will_read(0, fabric_state=3)
     world.advance(3 * MINUTE, polling=True)
     assert not world.active
@@ -50,8 +50,8 @@ def test_a_link_down_for_three_of_five_looks_takes_no_new_work(world: World) -> 
         world.advance(MINUTE)
     assert not world.active
     world.readings(2, nvlink_states=ONE_DOWN)
-    assert world.says() == "Degraded Cordon ResetGPU"
-    assert world.verdict().health is Health.DEGRADED
+    assert world.outcome() == "Degraded Cordon ResetGPU"
+    assert world.assessment().health is Health.DEGRADED
     world.will_read(2, nvlink_states=UP)
     world.advance(5 * MINUTE, polling=True)
     assert not world.active
@@ -182,7 +182,7 @@ def test_74_on_all_gpus_ends_when_the_links_return(world: World) -> None:
     incident = world.only()
     assert incident.scope == "Node"
     assert len(incident.gpus) == 8
-    assert "common cause on 8 GPUs" in world.verdict().message
+    assert "common cause on 8 GPUs" in world.assessment().message
     all_read(world, nvlink_states=UP)
     world.advance(30, polling=True)
     assert world.active, "one good look is none"
@@ -255,10 +255,10 @@ def test_lost_gpus_with_a_common_cause_are_one_fault_of_the_node(world: World) -
     for gpu in range(5):
         world.xid(79, gpu)
     assert world.only().scope == "Node"
-    assert world.says() == "Fatal Drain RestartNode"
-    assert (world.verdict().gpus_healthy, world.verdict().gpus_expected) == (3, 8)
+    assert world.outcome() == "Fatal Drain RestartNode"
+    assert (world.assessment().gpus_healthy, world.assessment().gpus_expected) == (3, 8)
     world.xid(79, 6)
-    assert world.verdict().gpus_healthy == 2
+    assert world.assessment().gpus_healthy == 2
     assert len(world.only().gpus) == 6, "who follows within the minute joins"
 
 
@@ -271,7 +271,7 @@ def test_each_gpu_leaves_a_common_cause_when_it_is_sound_again(world: World) -> 
         world.will_read(gpu, clock_event_reasons=0)
     world.advance(MINUTE, polling=True)
     assert world.only().gpus == tuple(uuid(gpu) for gpu in range(4, 8))
-    assert world.verdict().gpus[uuid(0)].health is Health.HEALTHY
+    assert world.assessment().gpus[uuid(0)].health is Health.HEALTHY
     all_read(world, clock_event_reasons=0)
     world.advance(MINUTE, polling=True)
     assert not world.active
@@ -287,14 +287,14 @@ def test_a_reset_of_one_gpu_heals_one_gpu(world: World) -> None:
     world.asked(0, gpu=2)
     world.advance(MINUTE, polling=True)
     assert world.only().gpus == (uuid(0), uuid(1), uuid(3))
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_fabric_that_failed_everywhere_is_one_incident(world: World) -> None:
     all_read(world, fabric_state=2)
     world.advance(2 * MINUTE, polling=True)
     assert world.only().scope == "Node"
-    assert world.says() == "Degraded Cordon RestartFabricManager"
+    assert world.outcome() == "Degraded Cordon RestartFabricManager"
 
 
 def test_a_limited_fabric_stays_a_finding_of_its_domain() -> None:
@@ -315,7 +315,7 @@ def test_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
     world.xid(160, 0, "Marking LTS 5 in FPB 1 along with its pair for repair. Perform node reboot "
                       "to activate repair.")  # fmt: skip
     world.advance(3)
-    assert world.says() == "Degraded Cordon RestartNode"
+    assert world.outcome() == "Degraded Cordon RestartNode"
     world.reboot().start()
     world.advance(MINUTE, polling=True)
     assert not world.active

@@ -126,7 +126,7 @@ def test_repairs_of_something_else_raise_nothing(world: World, why: str) -> None
     if why == "long ago":
         world.advance(8 * DAY_S)
     if why == "repaired":
-        world.say_repaired(after_s=1)
+        world.report_repaired(after_s=1)
         world.advance(10)
     world.xid(119 if why == "another reason" else 95, 1 if why == "another GPU" else 0)
     world.advance(30)
@@ -148,7 +148,7 @@ def test_a_reason_that_names_its_action_says_why_another_is_recommended(
     for _ in range(3):
         world.action_line(1)
         world.advance(60)
-        said = world.verdict().message
+        said = world.assessment().message
         world.action_line(0, before=1)
         world.will_read(0, recovery_action=0)
         world.advance(60, polling=True)

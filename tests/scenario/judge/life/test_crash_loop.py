@@ -61,7 +61,7 @@ def test_a_gpu_that_looks_sound_after_all_lives_is_not_accused(world: World, xid
     world.advance(600, polling=True)
 
     assert not world.active
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     told = [(i.xids, i.closed_by) for i in world.published().status.incidents]
     assert told == [((xid,), "BeforeStart")], "it is on record"
 
@@ -81,7 +81,7 @@ def test_a_gpu_that_is_not_sound_is_accused_whoever_read_the_line(
     published = world.state
     if live:
         world.xid(xid)
-        assert world.says() == "Fatal Drain ResetGPU"
+        assert world.outcome() == "Fatal Drain ResetGPU"
     at = world.now if live else printed(world)
     if gone:
         world.pull(0)
@@ -94,7 +94,7 @@ def test_a_gpu_that_is_not_sound_is_accused_whoever_read_the_line(
     world.advance(30, polling=True)
 
     assert "Fatal" in {i.row.severity for i in world.active if xid in i.xids}
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_nobody_sees_the_gpu_so_the_fault_is_kept_and_drains_nothing(world: World) -> None:
@@ -102,7 +102,7 @@ def test_nobody_sees_the_gpu_so_the_fault_is_kept_and_drains_nothing(world: Worl
     world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
     world.advance(600)
 
-    assert world.says() == "Degraded Report RestartNode"
+    assert world.outcome() == "Degraded Report RestartNode"
 
 
 def test_a_fault_that_was_published_outlives_every_life(world: World) -> None:
@@ -112,5 +112,5 @@ def test_a_fault_that_was_published_outlives_every_life(world: World) -> None:
         next_life(world, published)
     world.start()
 
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     assert world.values[0][Signal.PRESENCE] == "present"

@@ -39,7 +39,7 @@ def driver_asks_for_nothing(world: World) -> None:
     world.advance(31, polling=True)
 
 
-def reborn_without_words(world: World) -> NodeState:
+def restarted_without_evidence(world: World) -> NodeState:
     published = world.published().status
     silent = replace(
         published,
@@ -53,7 +53,7 @@ def reborn_without_words(world: World) -> NodeState:
 def test_an_agent_that_restarts_reads_no_sentence_back(play: Callable[[World], None]) -> None:
     world = World().start()
     play(world)
-    state = reborn_without_words(world)
+    state = restarted_without_evidence(world)
     before = {i.id: i for i in world.active}
     assert before
     for incident in (i for i in state.incidents if i.active):

@@ -64,7 +64,7 @@ def test_a_flap_is_kept_open_over_a_restart(world: World) -> None:
 def test_a_person_ends_what_is_kept_open(world: World) -> None:
     flapping_link(world, 4)
     assert world.active
-    world.say_repaired()
+    world.report_repaired()
     world.advance(5)
     assert not world.active
     flapping_link(world, 2)
@@ -87,7 +87,7 @@ def test_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None:
         for word in ("lost", "lost", "present", "present", "present", "present"):
             world.will_read(0, presence=word)
             world.poll()
-            world.look_at_pci()
+            world.poll_pci()
             world.advance(15)
     assert {str(i.row.severity) for i in world.active} == {"Degraded"}
     (held,) = [i for i in world.active if i.row.reason == "GPUCountMismatch"]

@@ -31,7 +31,7 @@ def test_a_fault_at_an_address_that_no_gpu_has_ends_with_the_reboot(
     world = World(nvml=nvml).start()
     world.xid(xid, NOWHERE)
     world.advance(120, polling=nvml)
-    assert world.says().startswith("Fatal Drain")
+    assert world.outcome().startswith("Fatal Drain")
     world.reboot().start()
     world.advance(120, polling=nvml)
     assert not world.active
@@ -60,7 +60,7 @@ def test_a_card_that_was_removed_for_good_leaves_no_fault_behind(
     world.advance(120, polling=nvml)
     assert not world.active
     if nvml:
-        assert world.verdict().health is Health.HEALTHY
+        assert world.assessment().health is Health.HEALTHY
 
 
 def test_a_missing_gpu_keeps_its_fault_over_reboots() -> None:
@@ -93,12 +93,12 @@ def test_an_agent_that_never_saw_the_gpu_keeps_its_fault_until_a_reboot() -> Non
     world.xid(79, 3, lookback=True)
     world.start()
     world.advance(300, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     world.kernel(
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.82.07  Release Build"
     )
     world.advance(300, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def passed_through(world: World, gpu: int, *, others: str = "nvidia") -> None:
@@ -125,7 +125,7 @@ def test_a_gpu_that_is_passed_through_after_a_reboot_is_no_fault_of_this_node(
     world.advance(120, polling=nvml)
     world.reboot()
     world.inventory = [each for each in world.inventory if each.index != 3]
-    world.look_at_pci = lambda: passed_through(world, 3)  # type: ignore[method-assign]
+    world.poll_pci = lambda: passed_through(world, 3)  # type: ignore[method-assign]
     world.start()
     world.advance(120, polling=nvml)
     assert not world.active
@@ -140,7 +140,7 @@ def test_repaired_closes_what_the_agent_cannot_see_any_more() -> None:
     take_out(world, 3)
     world.enumerate()
     expect(world, 7)
-    world.say_repaired()
+    world.report_repaired()
     world.advance(60, polling=True)
     assert not [i for i in world.active if i.row.severity == "Fatal"]
 
@@ -151,7 +151,7 @@ def test_repaired_closes_nothing_of_a_gpu_that_is_missing() -> None:
     world.advance(60, polling=True)
     take_out(world, 3)
     world.enumerate()
-    world.say_repaired()
+    world.report_repaired()
     world.advance(60, polling=True)
     assert "RowRemapFailure" in world.reasons
 
@@ -161,7 +161,7 @@ def test_a_state_of_a_gpu_that_left_ends_with_the_reboot() -> None:
     links = (0, *(1,) * 17)
     world.will_read(3, nvlink_states=links)
     world.advance(120, polling=True)
-    assert world.says() == "Degraded Cordon ResetGPU"
+    assert world.outcome() == "Degraded Cordon ResetGPU"
     world.reboot()
     take_out(world, 3)
     expect(world, 7)
@@ -176,7 +176,7 @@ def test_a_fault_of_the_fabric_ends_where_people_expect_fewer_gpus(*, nvml: bool
     world = World(nvml=nvml).start()
     world.kernel("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 33 LTSSM Fault Up")
     world.advance(60, polling=nvml)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     world.reboot()
     take_out(world, 3)
     expect(world, 7)
@@ -230,7 +230,7 @@ def test_a_bridge_that_was_removed_for_good_is_not_missed_once_people_say_so() -
     describe(world, "SYS", ("",) * 4, 0)
     world.advance(120, polling=True)
     assert world.reasons == {"NVLinkDown"}
-    world.say_repaired()
+    world.report_repaired()
     world.restart_agent().start()
     describe(world, "SYS", ("",) * 4, 0)
     world.advance(120, polling=True)

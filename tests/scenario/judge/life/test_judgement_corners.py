@@ -70,13 +70,13 @@ def test_and_is_degraded_where_nothing_sees_the_gpu() -> None:
     world = World(nvml=False)
     world.source(SourceName.NVML, SourceState.ABSENT)
     world.kernel(INIT)
-    assert world.says() == "Degraded Report RestartNode"
+    assert world.outcome() == "Degraded Report RestartNode"
 
 
 def test_a_containment_at_some_port_is_a_record(world: World) -> None:
     world.kernel(DPC)
     world.advance(3)
-    assert world.says() == "Info Report None"
+    assert world.outcome() == "Info Report None"
 
 
 def test_bandwidth_of_a_network_card_is_none_of_ours(world: World) -> None:
@@ -88,14 +88,14 @@ def test_bandwidth_of_a_network_card_is_none_of_ours(world: World) -> None:
     assert not world.incidents
     world.kernel(line.format("nvidia", "10"))
     world.advance(3)
-    assert world.says() == "Degraded Report CheckMechanicals"
+    assert world.outcome() == "Degraded Report CheckMechanicals"
 
 
 def test_an_imex_answer_reports_the_domain_and_ends_with_the_wish() -> None:
     world = World(driver="595.1").start()
     world.asked(5)
     assert world.only().scope == "Domain"
-    assert world.says() == "Degraded Report RecoverIMEXDomain"
+    assert world.outcome() == "Degraded Report RecoverIMEXDomain"
     world.asked(0)
     assert not world.active
 
@@ -111,7 +111,7 @@ def test_an_old_contained_error_is_history_even_if_nothing_sees_the_gpu() -> Non
 def test_an_sxid_without_a_word_is_not_closed_by_silence(world: World) -> None:
     world.kernel("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 99999, Some error")
     world.advance(3600, polling=True)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     world.reboot().start()
     assert not world.active
 
@@ -143,7 +143,7 @@ def test_a_clock_that_is_set_is_not_a_reboot(world: World) -> None:
     )  # the kernel counts the boot time back from the new clock
     world.host()
     world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_clock_that_goes_back_does_not_stretch_a_stand_down(world: World) -> None:
@@ -163,7 +163,7 @@ def test_a_rules_file_overrides_what_a_reason_means() -> None:
     )
     world = World(rules=rules).start()
     world.xid(31, gpu=1)
-    assert world.says() == "Degraded Report RestartApp"
+    assert world.outcome() == "Degraded Report RestartApp"
     world.advance(400)
     assert world.active, "silence ends a record, never a fault"
     world.xid(119, gpu=2)
@@ -209,4 +209,4 @@ def test_remapping_that_mig_hides_is_absent_not_sound(world: World) -> None:
     world.advance(60, polling=True)
     world.values[0][Signal.REMAP_FAILURE] = None
     world.advance(600, polling=True)
-    assert world.says() == "Fatal Drain ReplaceNode"
+    assert world.outcome() == "Fatal Drain ReplaceNode"

@@ -32,7 +32,7 @@ def test_the_old_79_of_a_healthy_gpu_opens_nothing() -> None:
         assert worst <= {"Info"}
         assert not world.active
         assert world.incidents[0].closed_by == "BeforeStart"
-        assert world.verdict().health is Health.HEALTHY
+        assert world.assessment().health is Health.HEALTHY
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_old_79_counts_when_the_device_is_gone() -> None:
     old_fault(world, 79)
     world.pull(0)
     world.start()
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_an_old_fault_is_degraded_while_nvml_is_blind() -> None:
@@ -68,7 +68,7 @@ def test_an_old_fault_is_degraded_while_nvml_is_blind() -> None:
     old_fault(world, 79)
     assert world.only().row.severity == "Info"
     world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
-    assert world.says() == "Degraded Report RestartNode"
+    assert world.outcome() == "Degraded Report RestartNode"
     world.start()
     assert not world.active
     assert world.incidents[0].closed_by == "BeforeStart"
@@ -118,7 +118,7 @@ def test_a_restart_of_the_agent_restores_everything(world: World) -> None:
     world.restart_agent()
     after = {i.id: (i.row.reason, i.row.severity, round(i.first_seen, 6)) for i in world.active}
     assert after == {k: (*v[:2], round(v[2], 6)) for k, v in before.items()}
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
     assert world.published().status.gpus == published.status.gpus
     assert world.published().labels == published.labels
     world.xid(79, gpu=3)
@@ -128,9 +128,9 @@ def test_a_restart_of_the_agent_restores_everything(world: World) -> None:
 def test_a_restart_does_not_turn_a_healthy_node_unknown(world: World) -> None:
     world.restart_agent()
     world.source(SourceName.NVML, SourceState.DOWN, "Starting")
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     world.advance(31)
-    assert world.verdict().health is Health.UNKNOWN
+    assert world.assessment().health is Health.UNKNOWN
 
 
 def test_a_raised_gauge_survives_a_restart_and_still_clears(world: World) -> None:
@@ -138,7 +138,7 @@ def test_a_raised_gauge_survives_a_restart_and_still_clears(world: World) -> Non
     world.advance(60, polling=True)
     world.restart_agent().start()
     world.advance(60, polling=True)
-    assert world.verdict().reason == "ThermalSlowdown"
+    assert world.assessment().reason == "ThermalSlowdown"
     world.will_read(0, clock_event_reasons=0)
     world.advance(60, polling=True)
     assert not world.active
@@ -147,12 +147,12 @@ def test_a_raised_gauge_survives_a_restart_and_still_clears(world: World) -> Non
 def test_a_reboot_closes_79_only_when_the_present_agrees(world: World) -> None:
     world.xid(79, gpu=3)
     world.reboot()
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
     dead, sound = world.inventory.pop(3), world.values[3]
     del world.config_space[3]
     world.start()
     world.advance(3600, polling=False)
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
     world.reboot()
     world.inventory.insert(3, dead)
     world.values[3] = sound
@@ -201,7 +201,7 @@ def test_a_reset_while_the_agent_was_away_counts_by_a_kernel_clock_that_lags(
     world.kernel(LOAD, lookback=True, at=fault_at - behind_s)
     world.start()
     world.advance(60, polling=True)
-    assert not world.active if closed else world.says() == "Fatal Drain ResetGPU"
+    assert not world.active if closed else world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_reset_of_the_past_does_not_close_what_this_agent_saw_after_it(world: World) -> None:
@@ -210,14 +210,14 @@ def test_a_reset_of_the_past_does_not_close_what_this_agent_saw_after_it(world: 
     world.xid(119)
     world.kernel(LOAD, lookback=True, at=world.now - 10)
     world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_reset_does_not_close_what_needs_a_reboot(world: World) -> None:
     world.xid(79)
     world.kernel(LOAD)
     world.advance(600, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_a_reset_without_a_sound_gpu_closes_nothing(world: World) -> None:
@@ -254,7 +254,7 @@ def test_a_reported_repair_is_not_believed_against_the_present(world: World) -> 
     world.advance(120, polling=True)
     world.annotate("repaired", "2023-11-15T00:00:00Z I kicked it")
     world.advance(120, polling=True)
-    assert world.says() == "Fatal Drain ReplaceNode"
+    assert world.outcome() == "Fatal Drain ReplaceNode"
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2023-11-15", "2023-11-15T00:00:00Z"])
@@ -282,7 +282,7 @@ def test_without_any_sense_of_the_gpus_a_reboot_alone_closes_nothing() -> None:
     world.reboot()
     world.source(SourceName.NVML, SourceState.ABSENT)
     world.advance(3600)
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_without_nvml_the_pci_bus_can_confirm_a_reboot() -> None:

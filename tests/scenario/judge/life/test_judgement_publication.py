@@ -244,7 +244,7 @@ def test_where_a_reset_is_never_of_one_gpu_alone(
 ) -> None:
     world = World(architecture=architecture, switched=switched).start()
     world.xid(95)
-    assert ("reset all GPUs" in world.verdict().message) is together
+    assert ("reset all GPUs" in world.assessment().message) is together
 
 
 def test_hostile_text_stays_in_the_evidence_escaped_and_cut(world: World) -> None:

@@ -24,7 +24,7 @@ def test_a_card_that_moved_over_a_reboot_is_not_accused_at_its_old_address() -> 
     assert (shown.pci, shown.index, shown.health) == (pci(FREE), 3, "Healthy")
     (lost,) = world.active
     assert (lost.row.reason, lost.gpus, lost.pci) == ("GPULost", (), (pci(3),))
-    assert moved.serial not in world.verdict().message
+    assert moved.serial not in world.assessment().message
 
 
 @pytest.mark.parametrize("restarts", [1, 2])
@@ -51,7 +51,7 @@ def test_a_gpu_that_did_not_come_back_keeps_its_fault_whoever_sits_in_its_slot(
     world.start()
     world.advance(300, polling=True)
     assert [(i.gpus, str(i.row.severity)) for i in world.active] == [((lost.uuid,), "Fatal")]
-    assert world.verdict().gpus_healthy == 7
+    assert world.assessment().gpus_healthy == 7
     world.advance(60, polling=True)
     world.reboot()
     world.inventory.append(lost)
@@ -76,4 +76,4 @@ def test_a_sound_gpu_that_did_not_come_back_is_missed_by_the_count(moved: int | 
     world.start()
     world.advance(300, polling=True)
     assert world.only().row.reason == "GPUCountMismatch"
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"

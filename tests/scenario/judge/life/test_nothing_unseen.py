@@ -23,7 +23,7 @@ def log_only() -> World:
 def test_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
     log_only: World,
 ) -> None:
-    judged = log_only.verdict()
+    judged = log_only.assessment()
     assert (judged.health, judged.reason) == (Health.UNKNOWN, "OnlyKernelLog")
     assert judged.message.startswith("The kernel log reports no fault and is all that is seen")
     published = log_only.published()
@@ -40,7 +40,7 @@ def test_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
     world.xid(number, 3, lookback=True)
     world.start()
     world.advance(3600, polling=True)
-    judged = world.verdict()
+    judged = world.assessment()
     assert judged.health is Health.UNKNOWN
     assert f"Xid{number}" in judged.message
     assert "cannot be known" in judged.message
@@ -49,39 +49,39 @@ def test_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
 
 def test_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
     log_only.xid(95, 3, lookback=True)
-    before = log_only.verdict().message
+    before = log_only.assessment().message
     for _ in range(3):
         log_only.restart_agent().start()
         log_only.advance(60)
-    assert log_only.verdict().message == before
+    assert log_only.assessment().message == before
 
 
 def test_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World) -> None:
     log_only.xid(95, 3, lookback=True)
     log_only.advance(60)
     log_only.kernel(LOAD)
-    log_only.look_at_pci()
+    log_only.poll_pci()
     log_only.advance(60, polling=True)
     assert not log_only.active
     log_only.xid(95, 3, lookback=True)
     log_only.reboot().start()
     assert not log_only.active
-    assert log_only.verdict().reason == "OnlyKernelLog"
+    assert log_only.assessment().reason == "OnlyKernelLog"
 
 
 def test_what_the_log_tells_now_is_judged_as_ever(log_only: World) -> None:
     log_only.xid(160, 2)
     log_only.advance(10)
-    assert log_only.verdict().health is Health.DEGRADED
+    assert log_only.assessment().health is Health.DEGRADED
     log_only.xid(95, 3)
     log_only.advance(10)
-    assert log_only.verdict().health is Health.UNHEALTHY
+    assert log_only.assessment().health is Health.UNHEALTHY
 
 
 def test_a_host_without_any_gpu_is_not_healthy() -> None:
     for nvml in (True, False):
         world = World(0, nvml=nvml, switched=False).start()
-        judged = world.verdict()
+        judged = world.assessment()
         assert (judged.health, judged.reason) == (Health.UNKNOWN, "NoGPU")
 
 
@@ -89,7 +89,7 @@ def test_a_healthy_names_its_coverage(world: World) -> None:
     world.source(SourceName.KERNEL_LOG, SourceState.DOWN, "ReadFailed")
     for gpu in range(8):
         world.readings(gpu, recovery_action=None)  # type: ignore[arg-type]
-    assert world.verdict().message == (
+    assert world.assessment().message == (
         "The checks that have data pass on 8 GPUs (presence, memory, heat);"
         " no data: kernel log, recovery action."
     )
@@ -98,7 +98,7 @@ def test_a_healthy_names_its_coverage(world: World) -> None:
 def test_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
     world = World(1, nvml=False).start()
     world.dcgm({uuid(0): {Signal.REMAP_FAILURE: 0, Signal.TEMPERATURE: 40}})
-    judged = world.verdict()
+    judged = world.assessment()
     assert judged.health is Health.HEALTHY
     assert judged.message == (
         "The checks that have data pass on 1 GPU (kernel log, memory, heat);"
@@ -109,11 +109,11 @@ def test_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
 def test_an_agent_that_starts_again_keeps_the_verdict_and_says_that_it_looks() -> None:
     world = World().start()
     world.restart_agent()
-    judged = world.verdict()
+    judged = world.assessment()
     assert judged.health is Health.HEALTHY
     assert (
         judged.message == "All checks passed on 8 GPUs before the agent's restart; it looks again."
     )
     world.start()
     assert judged.health is Health.HEALTHY
-    assert "recovery action" in world.verdict().message
+    assert "recovery action" in world.assessment().message

@@ -21,7 +21,7 @@ def test_restart_after_the_clock_was_set_closes_no_fatal_incident() -> None:
     world.host()
     assert not any(incident.rebooted for incident in world.state.incidents)
     world.advance(120, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed() -> None:
@@ -77,22 +77,22 @@ def test_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) 
     world = World().start()
     world.will_read(1, presence="reset_required")
     world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     for _ in range(restarts):
         world.restart_agent()
     world.start()
     world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU", "it still asks"
+    assert world.outcome() == "Fatal Drain ResetGPU", "it still asks"
     for _ in range(restarts):
         world.restart_agent()
     world.will_read(1, presence="present")
     world.start()
-    assert world.says() == "Fatal Drain ResetGPU", "one check alone proves no reset"
+    assert world.outcome() == "Fatal Drain ResetGPU", "one check alone proves no reset"
     world.advance(60, polling=True)
     assert [i.closed_by for i in world.incidents] == ["Reset"]
 
 
-def _card_taken_out() -> World:
+def _card_removed() -> World:
     """People asked for the GPUs; one falls off the bus, and the agent ends."""
     world = World().start()
     world.approved()
@@ -106,18 +106,18 @@ def _card_taken_out() -> World:
 def test_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_read(
     starts: list[str],
 ) -> None:
-    world = _card_taken_out()
+    world = _card_removed()
     for start in starts:
         if start == "node":
             world.reboot()
         else:
             world.restart_agent()
-        world.look_at_pci()
+        world.poll_pci()
         assert {i.row.severity for i in world.active} == {"Info"}
         world.advance(60)
         assert {i.row.severity for i in world.active} == {"Info"}
     world.node()
-    world.look_at_pci()
+    world.poll_pci()
     assert {i.row.severity for i in world.active} == {"Info"}
 
 
@@ -133,17 +133,17 @@ def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
     world.advance(60, polling=True)
     if asks:
         assert world.only().row.reason == "Xid95UncontainedMemoryError"
-        assert world.says() == "Fatal Drain ResetGPU"
+        assert world.outcome() == "Fatal Drain ResetGPU"
     else:
         assert [i.closed_by for i in world.incidents] == ["BeforeStart"]
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
 def test_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(*, back: bool) -> None:
-    world = _card_taken_out()
+    world = _card_removed()
     world.take_back()
     world.restart_agent()
-    world.look_at_pci()
+    world.poll_pci()
     world.node()
     if back:
         world.config_space[2], world.values[2] = True, dict(SOUND)
@@ -165,7 +165,7 @@ def test_a_gpu_that_does_not_come_back_from_a_reboot_is_still_known_by_its_seria
     world.advance(120, polling=True)
     (shown,) = [gpu for gpu in world.published().status.gpus if gpu.uuid == gone.uuid]
     assert (shown.serial, shown.index, shown.health) == ("165403", -1, "Unhealthy")
-    assert "serial 165403" in world.verdict().message
+    assert "serial 165403" in world.assessment().message
     unseen = replace(world.state, gpus={})
     assert identify(unseen, gone.uuid, "") == identify(unseen, "", gone.pci)
 

@@ -20,7 +20,7 @@ def test_a_port_that_worked_and_stays_down_is_degraded_until_it_is_back() -> Non
     world = World().start()
     port_looks(world, UP, 2)
     port_looks(world, DOWN, 6)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     assert world.only().row.reason == "NetworkPortDown"
     port_looks(world, UP, 2)
     assert world.active, "it may only flap"
@@ -108,7 +108,7 @@ def test_a_fabric_manager_that_ran_and_stopped_is_degraded_until_it_runs_again()
     looks(world, set(), 4)
     assert not world.incidents, "a restart on purpose is over by then"
     looks(world, set(), 1)
-    assert world.says() == "Degraded Report RestartFabricManager"
+    assert world.outcome() == "Degraded Report RestartFabricManager"
     assert world.only().evidence == (
         "nvidia-fabricmanager ran earlier in this boot and does not run now",
     )
@@ -161,7 +161,7 @@ def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool)
     world = reads(World().start(), fabric_state=3, fabric_status=0)
     looks(world, {FM})
     looks(world, set())
-    assert world.verdict().health == "Degraded"
+    assert world.assessment().health == "Degraded"
     if restarted:
         world.restart_agent().start()
         reads(world, fabric_state=3, fabric_status=0)
@@ -252,7 +252,7 @@ def test_the_log_says_that_a_task_hangs_and_answering_gpus_that_it_ended() -> No
             world.advance(60, polling=polling)
 
     no_data_polls(10, polling=False)
-    assert world.says() == "Degraded Report RestartNode", "nobody has seen that it ended"
+    assert world.outcome() == "Degraded Report RestartNode", "nobody has seen that it ended"
     for _ in range(5):  # the kernel names it again every two minutes
         world.kernel(HUNG_LINE)
         world.advance(20, polling=True)
@@ -284,7 +284,7 @@ def test_what_the_log_alone_names_stands_while_it_does_and_ends_after_it() -> No
             world.advance(20, polling=True)
         world.host()
     assert len(world.incidents) == 1, "one fault, one incident"
-    assert world.says() == "Degraded Report RestartNode"
+    assert world.outcome() == "Degraded Report RestartNode"
     polls(world, 6)
     assert world.active, "five quiet looks begin when the log has been silent for long enough"
     polls(world, 3)

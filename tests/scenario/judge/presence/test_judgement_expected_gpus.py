@@ -14,8 +14,8 @@ def test_the_learned_count_alone_is_degraded(world: World) -> None:
     del world.inventory[7], world.values[7], world.config_space[7]
     world.start()
     world.advance(60, polling=True)
-    assert world.says() == "Degraded Report Investigate"
-    assert world.verdict().reason == "GPUCountMismatch"
+    assert world.outcome() == "Degraded Report Investigate"
+    assert world.assessment().reason == "GPUCountMismatch"
     assert world.published().labels["gpuward.io/gpus"] == "8"
 
 
@@ -30,7 +30,7 @@ def test_a_count_that_nothing_ever_showed_drains_no_node(*, later: bool) -> None
     world.start()
     world.advance(3600, polling=True)
     assert world.only().row.reason == "GPUCountMismatch"
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     assert world.only().scope == "Node"
     world.annotate("expected-gpus", "7")
     world.advance(60, polling=True)
@@ -55,10 +55,10 @@ def test_a_gpu_that_is_removed_on_purpose_drains_no_node(*, counted: bool, liste
     for _ in range(60):
         world.advance(60, polling=True)
         world.enumerate()
-    assert world.verdict().gpus_healthy == 7
+    assert world.assessment().gpus_healthy == 7
     assert len(world.incidents) == 1, "it is reported of once"
     assert world.only().row.reason == "GPUCountMismatch"
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     world.annotate("expected-gpus", "7")
     world.advance(60, polling=True)
     assert not world.active
@@ -84,7 +84,7 @@ def test_a_gpu_that_is_absent_and_accused_is_lost(world: World, said: str) -> No
                      f"from {gone.pci}")  # fmt: skip
     world.enumerate()
     world.advance(60, polling=True)
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 @pytest.mark.parametrize("on_bus", [True, False], ids=["on the bus", "the bus shows no GPU"])
@@ -102,10 +102,10 @@ def test_the_bus_is_evidence_only_where_it_once_showed_a_gpu(
     world.advance(60, polling=True)
     world.values[2] = {Signal.PRESENCE: "lost"}
     world.advance(60, polling=True)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     world.restart_agent().start()
     world.advance(60, polling=True)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     world.values[2] = dict(SOUND)
     world.advance(60, polling=True)
     assert not world.active
@@ -176,7 +176,7 @@ def test_a_stand_down_of_two_hours_ends(world: World) -> None:
     world.approved()
     world.advance(7_199)
     assert world.state.standing_down
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     world.advance(2)
     assert not world.state.standing_down
     assert world.changes[-1].kind == "StandDownExpired"
@@ -189,7 +189,7 @@ def test_a_stand_down_of_two_hours_ends(world: World) -> None:
 def test_a_released_sense_keeps_the_last_verdict(world: World) -> None:
     world.xid(95)
     world.approved()
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_a_page_that_lacks_a_gpu_is_not_told_as_what_the_driver_enumerates() -> None:

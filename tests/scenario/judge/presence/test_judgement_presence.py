@@ -26,9 +26,9 @@ def test_a_lost_gpu_takes_two_polls_of_three_and_the_pci_bus(world: World) -> No
     world.advance(15, polling=True)
     assert not world.active
     world.advance(15, polling=True)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     assert world.only().gpus == (world.inventory[3].uuid,)
-    assert world.verdict().reason == "GPULost"
+    assert world.assessment().reason == "GPULost"
     assert world.published().status.gpus_healthy == "7/8"
 
 
@@ -36,7 +36,7 @@ def test_lost_for_nvml_but_alive_on_the_bus_is_not_fatal(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(120, polling=True)
-    assert world.says().startswith("Degraded Report")
+    assert world.outcome().startswith("Degraded Report")
     world.values[3] = dict(world.values[0])
     world.advance(120, polling=True)
     assert not world.active
@@ -48,7 +48,7 @@ def test_a_poll_that_does_not_look_for_presence_proves_no_presence(world: World)
     for values in ({}, {Signal.REMAP_FAILURE: None}):
         world.see(Readings(at=world.now, gpu=world.inventory[3].uuid, values=values))
     world.advance(15, polling=True)
-    assert world.verdict().reason == "GPULost"
+    assert world.assessment().reason == "GPULost"
 
 
 def test_the_bus_alone_proves_nothing_while_the_gpu_answers(world: World) -> None:
@@ -61,7 +61,7 @@ def test_the_bus_confirms_later_what_nvml_said_first(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(60, polling=True)
-    assert world.verdict().reason == "GPUCountMismatch"
+    assert world.assessment().reason == "GPUCountMismatch"
     world.config_space[3] = False
     world.advance(15, polling=True)
     assert world.only().row.reason == "GPULost"
@@ -81,7 +81,7 @@ def test_a_lost_gpu_whose_79_is_known_stays_one_incident(world: World) -> None:
     world.pull(3)
     world.advance(120, polling=True)
     assert world.only().xids == (79,)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
@@ -101,7 +101,7 @@ def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
     world.approved()
     world.xid(79, 2)
     world.pull(2)
-    world.look_at_pci()
+    world.poll_pci()
     world.advance(600)
     assert world.only().row.severity == "Info"
     if back:
@@ -109,7 +109,7 @@ def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
     del world.annotations["gpuward.io/release-gpu"]
     world.start()
     world.advance(60, polling=True)
-    assert world.verdict().health is (Health.HEALTHY if back else Health.UNHEALTHY)
+    assert world.assessment().health is (Health.HEALTHY if back else Health.UNHEALTHY)
 
 
 @pytest.mark.parametrize("order", [(45, 79), (79, 45)], ids=["45 first", "79 first"])
@@ -128,7 +128,7 @@ def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
     del world.annotations["gpuward.io/release-gpu"]
     world.start()
     world.advance(60, polling=True)
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World) -> None:
@@ -137,14 +137,14 @@ def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World)
     world.advance(60)
     world.xid(79, 2)
     assert world.only().count == 2
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: World) -> None:
     world.annotate("release-gpu", "swapping a card")
     world.xid(79, 2)
     world.action_line(2, gpu=2)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["nvml comes back", "nvml stays away"])
@@ -154,11 +154,11 @@ def test_the_end_of_a_stand_down_gives_nvml_time_to_see(world: World, *, back: b
     world.advance(600)
     world.take_back()
     world.advance(20)
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     if back:
         world.start()
     world.advance(30, polling=back)
-    assert world.verdict().health is (Health.HEALTHY if back else Health.DEGRADED)
+    assert world.assessment().health is (Health.HEALTHY if back else Health.DEGRADED)
     assert bool(world.active) is not back
 
 
@@ -168,7 +168,7 @@ def test_eight_silent_gpus_are_not_eight_lost_gpus(world: World) -> None:
     world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
     world.advance(600, polling=True)
     assert not world.active
-    judged = world.verdict()
+    judged = world.assessment()
     assert (judged.health, judged.reason) == (Health.UNKNOWN, "DriverAbsent")
     assert judged.gpus_healthy is None
 
@@ -178,7 +178,7 @@ def test_all_gpus_lost_at_once_with_nobody_answering_is_not_judged(world: World)
         world.pull(gpu)
     world.advance(300, polling=True)
     assert not [i for i in world.active if i.row.severity == "Fatal"]
-    assert world.verdict().reason == "NoGPUAnswers"
+    assert world.assessment().reason == "NoGPUAnswers"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_all_gpus_lost_at_once_with_nobody_answering_is_not_judged(world: World)
 )
 def test_a_failed_initialisation_is_unknown(world: World, code: int, reason: str) -> None:
     world.failed_call(code, call="nvmlInit_v2")
-    assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, reason)
+    assert (world.assessment().health, world.assessment().reason) == (Health.UNKNOWN, reason)
     assert not world.active
 
 
@@ -204,7 +204,7 @@ def test_codes_about_one_field_or_one_try_mean_nothing(world: World, code: int) 
         world.failed_call(code, gpu=1)
         world.advance(15)
     assert not world.incidents
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
 
 
 def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
@@ -212,7 +212,7 @@ def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
     assert not world.active
     world.advance(15)
     world.failed_call(16, gpu=1)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_gpu_that_no_longer_asks_for_a_reset_had_one(world: World) -> None:
@@ -238,7 +238,7 @@ def test_a_gpu_that_answers_with_a_trouble_is_degraded(
     for _ in range(3):
         world.failed_call(code, gpu=1)
         world.advance(15, polling=True)
-    assert f"{world.only().row.reason} {world.says()}" == expected
+    assert f"{world.only().row.reason} {world.outcome()}" == expected
     assert world.only().count == 1
 
 
@@ -247,9 +247,9 @@ def test_a_young_node_waits_for_its_driver() -> None:
     world.node()
     world.host()
     world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
-    assert world.verdict().reason == "WaitingForDriver"
+    assert world.assessment().reason == "WaitingForDriver"
     world.advance(901)
-    assert world.verdict().reason == "DriverAbsent"
+    assert world.assessment().reason == "DriverAbsent"
 
 
 def gpuless(**annotations: str) -> World:
@@ -271,17 +271,17 @@ def nvml_of(world: World) -> tuple[str, str]:
 
 def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
     world = gpuless()
-    assert world.verdict().reason == "DriverAbsent", "the bus was not checked yet"
-    world.look_at_pci()
+    assert world.assessment().reason == "DriverAbsent", "the bus was not checked yet"
+    world.poll_pci()
     assert nvml_of(world) == ("Absent", "DriverAbsent")
-    assert world.verdict().reason == "NoGPU"
+    assert world.assessment().reason == "NoGPU"
     world.xid(79)
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_the_published_verdict_of_the_kernel_log_alone_is_fresh() -> None:
     world = gpuless()
-    world.look_at_pci()
+    world.poll_pci()
     world.xid(79)
     published = msgspec.structs.replace(
         world.published().status, publisher=PublisherPod(pod="ns/agent", pod_uid="u")
@@ -317,30 +317,30 @@ def test_an_absent_driver_with_gpus_about_leaves_them_unseen(
 ) -> None:
     world = gpuless(**annotations)
     if looked:
-        world.look_at_pci()
+        world.poll_pci()
     world.see(PciSeen(at=world.now, functions=functions))
     assert nvml_of(world) == ("Down", "DriverAbsent")
-    assert world.verdict().health is Health.UNKNOWN
+    assert world.assessment().health is Health.UNKNOWN
 
 
 def test_gpus_that_no_driver_holds_say_so(world: World) -> None:
     world.see(PciSeen(at=world.now, functions=(at(10),)))
     world.source(SourceName.NVML, SourceState.DOWN, "NVMLFailed")
-    assert world.verdict().reason == "DriverAbsent"
+    assert world.assessment().reason == "DriverAbsent"
 
 
 def test_a_hung_call_is_unknown_and_the_kernel_log_goes_on(world: World) -> None:
     world.source(SourceName.NVML, SourceState.DOWN, "CallHung")
-    assert (world.verdict().health, world.verdict().reason) == (Health.UNKNOWN, "CallHung")
+    assert (world.assessment().health, world.assessment().reason) == (Health.UNKNOWN, "CallHung")
     assert not world.active
     world.xid(79)
-    assert world.verdict().health is Health.UNHEALTHY
+    assert world.assessment().health is Health.UNHEALTHY
 
 
 def test_an_error_without_a_name_is_not_one_of_the_driver(world: World) -> None:
     for code in (9, 18, 999):
         world.see(CallFailed(at=world.now, call="nvmlDeviceGetHandleByIndex_v2", code=code))
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
 
 
 @pytest.mark.parametrize("agrees", ["", "the bus", "the kernel"])
@@ -355,9 +355,11 @@ def test_a_gpu_that_cannot_be_opened_is_missing_and_lost_only_where_another_agre
         world.kernel("NVRM: GPU at PCI:0000:13:00: GPU has fallen off the bus.")
         world.advance(60, polling=True)
     reason = "GPULost" if agrees else "GPUCountMismatch"
-    assert world.verdict().reason == reason
+    assert world.assessment().reason == reason
     assert world.only().gpus == (world.inventory[3].uuid,)
-    assert world.says() == ("Fatal Drain RestartNode" if agrees else "Degraded Report Investigate")
+    assert world.outcome() == (
+        "Fatal Drain RestartNode" if agrees else "Degraded Report Investigate"
+    )
     world.values[3], world.config_space[3] = dict(SOUND), True
     world.advance(60, polling=True)
     assert bool(world.active) is bool(agrees)

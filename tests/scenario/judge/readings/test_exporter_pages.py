@@ -15,32 +15,32 @@ def test_a_page_without_a_value_is_a_source_that_gives_nothing() -> None:
     world = World().start()
     known = {view.seen.uuid: NOTHING for view in world.state.gpus.values()}
     world.dcgm(known)
-    assert told(world) == (SourceState.DOWN, "BlankPage")
-    assert world.verdict().health == "Healthy", "NVML sees the GPUs"
+    assert dcgm_source(world) == (SourceState.DOWN, "BlankPage")
+    assert world.assessment().health == "Healthy", "NVML sees the GPUs"
     world.dcgm({gpu: {Signal.TEMPERATURE: 40} for gpu in known})
-    assert told(world)[0] is SourceState.UP
+    assert dcgm_source(world)[0] is SourceState.UP
 
 
 def test_one_value_that_is_missing_takes_nothing_from_a_page() -> None:
     world = World().start()
     one, *others = (view.seen.uuid for view in world.state.gpus.values())
     world.dcgm({one: NOTHING} | {gpu: {Signal.TEMPERATURE: 40} for gpu in others})
-    assert told(world) == (SourceState.UP, "")
+    assert dcgm_source(world) == (SourceState.UP, "")
     world.dcgm(dict.fromkeys((one, *others), NOTHING), xids={one: 0})
-    assert told(world)[0] is SourceState.UP, "it tells the last Xid"
+    assert dcgm_source(world)[0] is SourceState.UP, "it tells the last Xid"
 
 
 def test_where_the_page_is_all_there_is_a_blank_one_leaves_the_node_unknown() -> None:
     world = World(gpus=2, nvml=False).start()
     pages: dict[str, dict[Signal, Value]] = {uuid(i): dict(SOUND) for i in range(2)}
     world.dcgm(pages)
-    assert world.verdict().health == "Healthy"
+    assert world.assessment().health == "Healthy"
     world.dcgm(dict.fromkeys(pages, NOTHING))
-    said = world.verdict()
+    said = world.assessment()
     assert (said.health, said.reason) == ("Unknown", "BlankPage")
     assert not world.incidents, "a lost collector is not a lost GPU"
     world.dcgm(pages)
-    assert world.verdict().health == "Healthy"
+    assert world.assessment().health == "Healthy"
 
 
 SCRAPE_S = 15.0
@@ -58,7 +58,7 @@ def scraped(world: World, for_s: float, energy: Mapping[str, float], watts: floa
         world.dcgm(PAGE, energy=used)
 
 
-def told(world: World) -> tuple[SourceState, str]:
+def dcgm_source(world: World) -> tuple[SourceState, str]:
     view = world.state.sources[SourceName.DCGM]
     return view.state, view.reason
 
@@ -68,17 +68,17 @@ def world() -> World:
     """The page is all there is."""
     made = World(gpus=2, nvml=False).start()
     made.dcgm(PAGE, energy=USED)
-    assert made.verdict().health == "Healthy"
+    assert made.assessment().health == "Healthy"
     return made
 
 
 def test_a_page_that_repeats_even_the_energy_shows_no_gpu(world: World) -> None:
     scraped(world, 9 * 60, USED)
-    assert world.verdict().health == "Healthy"
+    assert world.assessment().health == "Healthy"
     scraped(world, 2 * 60, USED)
 
-    assert told(world) == (SourceState.DOWN, "FrozenPage")
-    said = world.verdict()
+    assert dcgm_source(world) == (SourceState.DOWN, "FrozenPage")
+    said = world.assessment()
     assert (said.health, said.reason) == ("Unknown", "FrozenPage")
     assert not world.incidents, "not seeing is no fault"
 
@@ -86,30 +86,30 @@ def test_a_page_that_repeats_even_the_energy_shows_no_gpu(world: World) -> None:
 def test_an_idle_gpu_repeats_all_but_the_energy(world: World) -> None:
     scraped(world, HOURS_S, USED, watts=35)
 
-    assert told(world) == (SourceState.UP, "")
-    assert world.verdict().health == "Healthy"
+    assert dcgm_source(world) == (SourceState.UP, "")
+    assert world.assessment().health == "Healthy"
 
 
 def test_a_page_without_energy_has_nothing_to_be_measured_by(world: World) -> None:
     scraped(world, HOURS_S, {})
 
-    assert told(world) == (SourceState.UP, "")
+    assert dcgm_source(world) == (SourceState.UP, "")
 
 
 def test_one_gpu_that_goes_on_is_enough(world: World) -> None:
     for minute in range(60):
         scraped(world, 60, {**USED, uuid(0): USED[uuid(0)] + minute})
 
-    assert told(world)[0] is SourceState.UP
+    assert dcgm_source(world)[0] is SourceState.UP
 
 
 def test_what_changes_is_seen_again_at_once(world: World) -> None:
     scraped(world, HOURS_S, USED)
-    assert told(world)[0] is SourceState.DOWN
+    assert dcgm_source(world)[0] is SourceState.DOWN
     scraped(world, SCRAPE_S, USED, watts=35)
 
-    assert told(world) == (SourceState.UP, "")
-    assert world.verdict().health == "Healthy"
+    assert dcgm_source(world) == (SourceState.UP, "")
+    assert world.assessment().health == "Healthy"
 
 
 def test_beside_nvml_a_frozen_page_says_nothing_against_it() -> None:
@@ -117,8 +117,8 @@ def test_beside_nvml_a_frozen_page_says_nothing_against_it() -> None:
     world.dcgm(PAGE, energy=USED)
     scraped(world, HOURS_S, USED)
 
-    assert told(world) == (SourceState.DOWN, "FrozenPage")
-    assert world.verdict().health == "Healthy", "NVML sees the GPUs"
+    assert dcgm_source(world) == (SourceState.DOWN, "FrozenPage")
+    assert world.assessment().health == "Healthy", "NVML sees the GPUs"
     world.readings(0, temperature=80)
     world.readings(1, temperature=80)
     scraped(world, 30 * 60, USED)
@@ -130,18 +130,18 @@ def test_a_restart_does_not_make_an_old_page_new(world: World) -> None:
     world.restart_agent()
     world.source(SourceName.NVML, SourceState.ABSENT, "Off")
     scraped(world, 60, USED)
-    assert told(world) == (SourceState.DOWN, "FrozenPage")
+    assert dcgm_source(world) == (SourceState.DOWN, "FrozenPage")
     scraped(world, 60, USED, watts=35)
-    assert told(world) == (SourceState.UP, "")
+    assert dcgm_source(world) == (SourceState.UP, "")
 
 
 def test_a_clock_that_is_set_freezes_no_page(world: World) -> None:
     world.now += HOURS_S
     scraped(world, 60, USED)
-    assert told(world)[0] is SourceState.DOWN, "nobody can tell that from six hours"
+    assert dcgm_source(world)[0] is SourceState.DOWN, "nobody can tell that from six hours"
     world.now -= 2 * HOURS_S
     scraped(world, 60, USED, watts=35)
-    assert told(world)[0] is SourceState.UP
+    assert dcgm_source(world)[0] is SourceState.UP
 
 
 def lose_records(world: World) -> None:
@@ -161,7 +161,7 @@ def test_after_lost_kernel_records_the_exporters_xid_counts() -> None:
     world.advance(30)
     exported(world, 95)
     exported(world, 95)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     assert world.only().count == 1
 
 
@@ -193,7 +193,7 @@ def test_an_xid_from_while_nvml_was_away_counts_by_the_exporter() -> None:
     world.source(SourceName.NVML, SourceState.UP)
     world.advance(20)
     exported(world, 95)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
@@ -201,12 +201,12 @@ def test_addresses_that_are_not_on_this_bus_prove_another_node() -> None:
     page: dict[str, dict[Signal, Value]] = {f"GPU-{n}": {Signal.TEMPERATURE: 40} for n in range(8)}
     far = {f"GPU-{n}": f"0000:{0x90 + n:02x}:00.0" for n in range(8)}
     world.dcgm(page, pci=far)
-    assert told(world) == (SourceState.DOWN, "ForeignPage")
+    assert dcgm_source(world) == (SourceState.DOWN, "ForeignPage")
     world.dcgm(page, pci={f"GPU-{n}": f"{pci(n)}.0" for n in range(8)})
-    assert told(world) == (SourceState.UP, "")
+    assert dcgm_source(world) == (SourceState.UP, "")
     named = World().start()
     named.dcgm({"GPU-of-somebody-else": {}})
-    assert told(named) == (SourceState.DOWN, "ForeignPage")
+    assert dcgm_source(named) == (SourceState.DOWN, "ForeignPage")
 
 
 def test_without_nvml_a_gpu_that_vanishes_from_page_and_bus_is_lost() -> None:
@@ -219,7 +219,7 @@ def test_without_nvml_a_gpu_that_vanishes_from_page_and_bus_is_lost() -> None:
     for _ in range(3):
         world.advance(15)
         world.dcgm(page, pci=addresses)
-        world.look_at_pci()
+        world.poll_pci()
     assert [i.gpus for i in world.active if i.row.reason == "GPULost"] == [
         (world.inventory[3].uuid,)
     ]
@@ -233,14 +233,14 @@ def test_without_nvml_a_series_that_vanishes_alone_is_degraded() -> None:
     for _ in range(3):
         world.advance(15)
         world.dcgm(page)
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
 
 
 def test_a_failing_exporter_without_nvml_is_unknown_never_a_drain() -> None:
     world = World(nvml=False).start()
     world.dcgm({"GPU-0": {}})
     world.source(SourceName.DCGM, SourceState.DOWN)
-    assert world.verdict().health == "Unknown"
+    assert world.assessment().health == "Unknown"
     assert not world.active
 
 
@@ -253,7 +253,7 @@ def test_beside_nvml_dcgm_exporter_is_compared_not_believed() -> None:
     assert not world.active
     del page[world.inventory[7].uuid]
     world.dcgm(page)
-    assert told(world) == (SourceState.UP, "DiffersFromNVML")
+    assert dcgm_source(world) == (SourceState.UP, "DiffersFromNVML")
 
 
 def test_a_sticky_xid_is_no_event_but_its_change_is() -> None:
@@ -264,7 +264,7 @@ def test_a_sticky_xid_is_no_event_but_its_change_is() -> None:
     world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
     assert not world.incidents
     world.dcgm({"GPU-0": {}}, xids={"GPU-0": 95})
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_a_lower_xid_of_another_mig_instance_is_an_event_too() -> None:
@@ -283,7 +283,7 @@ def test_a_series_that_appears_has_changed() -> None:
     world.source(SourceName.NVML, SourceState.ABSENT)
     world.dcgm({"GPU-0": {}})
     world.dcgm({"GPU-0": {}}, xids={"GPU-0": 79})
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_with_a_kernel_log_the_exporters_last_xid_adds_nothing() -> None:

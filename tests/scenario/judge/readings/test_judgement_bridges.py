@@ -55,9 +55,11 @@ def test_a_containment_above_a_gpu_that_still_answers_is_degraded(world: Bridged
     assert world.only().row.severity == "Info", "being judged"
     world.advance(60, polling=True)
     incident = world.only()
-    assert f"{incident.row.reason} {world.says()}" == "PcieContainment Degraded Report Investigate"
+    assert (
+        f"{incident.row.reason} {world.outcome()}" == "PcieContainment Degraded Report Investigate"
+    )
     assert incident.gpus == (uuid(3),)
-    assert world.verdict().health is Health.DEGRADED
+    assert world.assessment().health is Health.DEGRADED
     world.reboot().start()
     world.advance(60, polling=True)
     assert not world.active
@@ -68,7 +70,7 @@ def test_a_gpu_that_a_containment_cut_off_is_lost_with_that_evidence(world: Brid
     world.pull(3)
     world.advance(60, polling=True)
     incident = world.only()
-    assert f"{incident.row.reason} {world.says()}" == "GPULost Fatal Drain RestartNode"
+    assert f"{incident.row.reason} {world.outcome()}" == "GPULost Fatal Drain RestartNode"
     assert containment(port_of(3)) in incident.evidence
     assert any("PCI" in line for line in incident.evidence)
     assert incident.gpus == (uuid(3),)
@@ -105,7 +107,7 @@ def test_an_xid_79_and_its_containment_are_one_fault(world: Bridged, first: str)
         world.kernel(containment(port_of(3)))
     world.advance(5)
     incident = world.only()
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
     assert incident.xids == (79,)
     assert len(incident.evidence) == 2
 
@@ -124,7 +126,7 @@ def test_a_root_port_cuts_off_all_that_is_behind_it_and_nothing_else(world: Brid
 def test_a_containment_of_another_device_stays_a_record(world: Bridged) -> None:
     world.kernel(containment("0000:5d:00.0"))
     world.advance(5)
-    assert world.says() == "Info Report None"
+    assert world.outcome() == "Info Report None"
     world.advance(200)
     assert not world.active
 
@@ -143,7 +145,7 @@ def test_an_old_containment_counts_when_the_gpu_is_gone_and_not_when_it_is_sound
     for gone in (True, False):
         world = Bridged()
         world.node()
-        world.look_at_pci()
+        world.poll_pci()
         world.kernel(containment(port_of(3)), lookback=True)
         if gone:
             world.pull(3)
@@ -167,11 +169,11 @@ def test_errors_of_a_bridge_count_where_a_gpu_is_behind_it(
 ) -> None:
     world.kernel(aer(port, severity))
     world.advance(5)
-    found = [f"{i.row.reason} {world.says()} {i.scope}" for i in world.active]
+    found = [f"{i.row.reason} {world.outcome()} {i.scope}" for i in world.active]
     assert found == ([expected] if expected else [])
     if expected.endswith("GPU"):
         assert world.only().pci == (pci(3),)
-    assert world.verdict().health in (Health.DEGRADED, Health.HEALTHY)
+    assert world.assessment().health in (Health.DEGRADED, Health.HEALTHY)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_an_error_that_a_port_passes_on_is_that_of_the_device_it_names(
     world.advance(5)
     found = [(i.row.reason, *i.gpus) for i in world.active]
     assert found == ([("PcieAerUncorrected", expected)] if expected else [])
-    assert world.verdict().health is (Health.DEGRADED if expected else Health.HEALTHY)
+    assert world.assessment().health is (Health.DEGRADED if expected else Health.HEALTHY)
 
 
 def test_two_functions_of_a_root_complex_are_two_ports(world: Bridged) -> None:

@@ -86,14 +86,14 @@ def test_without_nvml_the_page_is_judged_by_the_same_judges(reason: str, *, old:
     world = World(nvml=False).start()
     for count in range(10):
         world.advance(PAGE_EVERY_S)
-        world.look_at_pci()
+        world.poll_pci()
         seen, bad_lines = read_page(page_of(reason, bad=0, count=count, old=old), world.now)
         assert bad_lines == 0
         world.see(seen)
     assert not world.incidents
     for count in range(10, 20):
         world.advance(PAGE_EVERY_S)
-        world.look_at_pci()
+        world.poll_pci()
         seen, _ = read_page(page_of(reason, bad=1, count=count, old=old), world.now)
         world.see(seen)
     incident = world.only()
@@ -115,7 +115,7 @@ def test_a_page_with_only_temperatures_is_not_all_checks_pass() -> None:
     )
     seen, _ = read_page(page, world.now)
     world.see(seen)
-    judged = world.verdict()
+    judged = world.assessment()
     assert (judged.health, judged.reason) == (Health.UNKNOWN, "TooLittleSeen")
     assert judged.gpus_healthy is None
     assert set(world.state.gpus[uuid(0)].values) == {Signal.TEMPERATURE}

@@ -37,19 +37,19 @@ def test_a_polled_recovery_action_takes_one_re_read(
     assert not world.active
     world.advance(15)
     world.poll_one(0)
-    assert world.says() == expected
+    assert world.outcome() == expected
     assert world.published().status.gpus[0].recovery_action
 
 
 def test_draining_p2p_means_little_without_nvlink() -> None:
     world = World(switched=False).start()
     world.asked(3)
-    assert world.says() == "Degraded Report DrainP2P"
+    assert world.outcome() == "Degraded Report DrainP2P"
 
 
 def test_a_pushed_recovery_action_acts_at_once(world: World) -> None:
     world.asked(1)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_one_odd_poll_of_the_recovery_action_is_forgotten(world: World) -> None:
@@ -63,7 +63,7 @@ def test_one_odd_poll_of_the_recovery_action_is_forgotten(world: World) -> None:
 def test_the_latest_recovery_action_wins(world: World) -> None:
     world.asked(4)
     world.asked(2)
-    assert world.says() == "Fatal Drain RestartNode"
+    assert world.outcome() == "Fatal Drain RestartNode"
 
 
 def test_polling_the_action_that_a_line_told_adds_no_incident(world: World) -> None:
@@ -71,15 +71,15 @@ def test_polling_the_action_that_a_line_told_adds_no_incident(world: World) -> N
     world.action_line(1)
     world.will_read(0, recovery_action=1)
     world.advance(60, polling=True)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
 
 
 def test_64_with_the_failure_flag_asks_for_another_node(world: World) -> None:
     world.xid(64)
-    assert world.says() == "Fatal Drain ResetGPU"
+    assert world.outcome() == "Fatal Drain ResetGPU"
     world.will_read(0, remap_failure=1)
     world.advance(45, polling=True)
-    assert world.says() == "Fatal Drain ReplaceNode"
+    assert world.outcome() == "Fatal Drain ReplaceNode"
     assert world.only().xids == (64,)
 
 
@@ -93,7 +93,7 @@ def test_a_pending_remap_after_an_error_cordons(world: World, xid: int) -> None:
     world.advance(60, polling=True)
     pending = named(world, "RowRemapPendingAfterError")
     assert (pending.row.severity, pending.row.level) == ("Degraded", "Cordon")
-    assert world.verdict().health is Health.DEGRADED
+    assert world.assessment().health is Health.DEGRADED
 
 
 def test_a_pending_remap_with_recovery_action_4_cordons(world: World) -> None:
@@ -108,8 +108,8 @@ def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, b
     world.advance(30, polling=True)
     assert not world.active
     world.advance(15, polling=True)
-    assert world.says() == "Degraded Report Investigate"
-    assert world.verdict().reason == "ThermalSlowdown"
+    assert world.outcome() == "Degraded Report Investigate"
+    assert world.assessment().reason == "ThermalSlowdown"
     assert "temperature_celsius=86" in str(world.active), "whoever reads it wants to know how hot"
     world.will_read(0, clock_event_reasons=0)
     world.advance(30, polling=True)
@@ -175,7 +175,7 @@ def test_an_absent_value_is_neither_good_nor_bad(world: World) -> None:
             world.values[0][signal] = None
     world.advance(300, polling=True)
     assert not world.incidents
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
 
 
 def test_links_of_the_design_that_are_down_are_found(world: World) -> None:

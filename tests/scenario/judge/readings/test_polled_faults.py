@@ -129,7 +129,7 @@ def test_a_pending_repair_is_published_and_done_by_a_reset(world: World) -> None
     world.values[0][Signal.TPC_REPAIR_PENDING] = 1
     world.advance(60, polling=True)
     assert world.published().status.gpus[0].reset_pending
-    assert world.verdict().health is Health.HEALTHY
+    assert world.assessment().health is Health.HEALTHY
     world.values[0][Signal.TPC_REPAIR_PENDING] = 0
     world.advance(60, polling=True)
     assert not world.published().status.gpus[0].reset_pending
@@ -144,7 +144,7 @@ def test_memory_at_its_limit_is_degraded_until_it_cools(world: World) -> None:
     world.values[0][Signal.MEMORY_TEMPERATURE] = 96
     world.advance(60, polling=True)
     assert world.reasons == {"MemoryTemperature"}
-    assert world.says() == "Degraded Report Investigate"
+    assert world.outcome() == "Degraded Report Investigate"
     world.values[0][Signal.MEMORY_TEMPERATURE] = 94
     world.advance(300, polling=True)
     assert world.reasons == {"MemoryTemperature"}, "between the two sides nothing changes"

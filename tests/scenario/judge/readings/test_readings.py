@@ -103,7 +103,7 @@ def test_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None
 def page(world: World) -> str:
     snapshot = Snapshot(
         state=world.state,
-        verdict=world.verdict(),
+        verdict=world.assessment(),
         records=RecordCounts(),
         heard_at={},
         xids=XidCounts(),
@@ -137,13 +137,13 @@ def reading() -> World:
 def lose(world: World) -> None:
     world.pull(0)
     world.poll()
-    world.look_at_pci()
+    world.poll_pci()
 
 
 def remove(world: World) -> None:
     del world.config_space[0]
     gone = world.inventory.pop(0)
-    world.look_at_pci()
+    world.poll_pci()
     world.enumerate()
     world.inventory.insert(0, gone)
 
@@ -181,7 +181,7 @@ def test_a_field_that_dcgm_exporter_stopped_exporting_goes_absent() -> None:
 def test_promtool_accepts_the_page_of_a_node_that_lost_a_gpu(reading: World) -> None:
     lose(reading)
     reading.advance(60, polling=True)
-    assert reading.verdict().reason == "GPULost"
+    assert reading.assessment().reason == "GPULost"
     done = subprocess.run(
         [str(PROMTOOL), "check", "metrics"],
         input=page(reading).encode(),
@@ -222,5 +222,5 @@ def test_nor_does_a_program_that_fails_beside_it_mix_the_two() -> None:
     for incident in world.active:
         row = RECOVERY_REASONS.get(incident.row.reason)
         assert row is None or row.action == incident.row.action
-    assert "restart the node" in world.verdict().message
-    assert "RecoveryActionRestartNode" in world.verdict().message
+    assert "restart the node" in world.assessment().message
+    assert "RecoveryActionRestartNode" in world.assessment().message

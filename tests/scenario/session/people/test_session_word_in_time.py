@@ -185,7 +185,7 @@ def test_the_drivers_answer_to_a_released_incident() -> None:
         both.agent.xid(number)
     both.agent.asked(4)
     both.run(8)
-    assert both.agent.says().startswith("Degraded Cordon")
+    assert both.agent.outcome().startswith("Degraded Cordon")
     assert both.sessions == 1
     both.release()
     both.agent.asked(4)
@@ -193,7 +193,7 @@ def test_the_drivers_answer_to_a_released_incident() -> None:
     assert both.sessions == 1
     both.agent.asked(2)
     both.run(40, step=2)
-    assert both.agent.says().startswith("Fatal")
+    assert both.agent.outcome().startswith("Fatal")
     assert both.sessions == 2
 
 

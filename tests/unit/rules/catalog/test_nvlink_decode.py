@@ -37,7 +37,7 @@ def test_no_word_fits_two_rules_with_different_actions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("xid", "words", "action"),
+    ("xid", "registers", "action"),
     [
         pytest.param(149, (0x004505C6, 0), "RESET_GPU", id="real: link down, older layout"),
         pytest.param(149, (0x000FE406, 0), "RESET_GPU", id="real: no link number"),
@@ -54,13 +54,13 @@ def test_no_word_fits_two_rules_with_different_actions() -> None:
         pytest.param(74, (0x00000021, 0x2), None, id="not an NVLink 5 number"),
     ],
 )
-def test_known_words(xid: int, words: tuple[int, ...], action: str | None) -> None:
-    rule = nvlink5_rule(xid, words)
+def test_known_words(xid: int, registers: tuple[int, ...], action: str | None) -> None:
+    rule = nvlink5_rule(xid, registers)
     assert (rule.immediate if rule else None) == action
 
 
 @pytest.mark.parametrize(
-    ("xid", "words", "fatal", "severity", "action"),
+    ("xid", "registers", "fatal", "severity", "action"),
     [
         pytest.param(149, (0x004505C6, 0), True, Severity.FATAL, Action.RESET_GPU, id="reset"),
         pytest.param(149, (0x00086226, 1), False, Severity.INFO, Action.NONE, id="ignore"),
@@ -75,14 +75,14 @@ def test_known_words(xid: int, words: tuple[int, ...], action: str | None) -> No
     ],
 )
 def test_the_rule_becomes_the_reason(
-    xid: int, words: tuple[int, ...], fatal: bool, severity: Severity, action: Action
+    xid: int, registers: tuple[int, ...], fatal: bool, severity: Severity, action: Action
 ) -> None:
-    reason = reason_for_xid(xid, words=words, line_fatal=fatal)
+    reason = reason_for_xid(xid, registers=registers, line_fatal=fatal)
     assert (reason.severity, reason.action) == (severity, action)
 
 
 @pytest.mark.parametrize(
-    ("words", "severity", "action"),
+    ("registers", "severity", "action"),
     [
         pytest.param((1 << 23,), Severity.INFO, Action.NONE, id="harmless"),
         pytest.param((1 << 20,), Severity.INFO, Action.INVESTIGATE, id="follows another"),
@@ -100,7 +100,9 @@ def test_the_rule_becomes_the_reason(
                      id="second is data"),
     ],
 )  # fmt: skip
-def test_registers_of_xid_74(words: tuple[int, ...], severity: Severity, action: Action) -> None:
-    verdict = nvlink4_assessment(words)
+def test_registers_of_xid_74(
+    registers: tuple[int, ...], severity: Severity, action: Action
+) -> None:
+    verdict = nvlink4_assessment(registers)
     assert (verdict.severity, verdict.action) == (severity, action)
-    assert reason_for_xid(74, words=words).severity is severity
+    assert reason_for_xid(74, registers=registers).severity is severity

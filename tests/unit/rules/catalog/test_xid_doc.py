@@ -11,8 +11,8 @@ def test_the_xid_page_is_current() -> None:
 
 def test_every_xid_in_use_is_described_in_full_sentences() -> None:
     for row in catalog().values():
-        assert row.says.endswith("."), row
-        assert not row.used or len(row.says) > 20, row
+        assert row.description.endswith("."), row
+        assert not row.used or len(row.description) > 20, row
 
 
 def test_the_nvswitch_catalog_names_numbers_and_decides_nothing() -> None:

@@ -9,7 +9,7 @@ from rules.catalog.reasons import REASONS
 from rules.catalog.xid import reason_for_xid
 from rules.judge.incident import (
     Finding,
-    Named,
+    GpuId,
     capped,
     clipped,
     closed,
@@ -22,7 +22,7 @@ NOW = 1_700_000_000.123456
 FINDING = Finding(
     at=NOW,
     row=reason_for_xid(79),
-    who=Named("GPU-1", "0000:10:00"),
+    gpu_id=GpuId("GPU-1", "0000:10:00"),
     xid=79,
     source="kernel-log",
     evidence="a line",
@@ -34,7 +34,7 @@ def test_the_id_is_stable_and_tells_faults_apart() -> None:
     one = incident_id(FINDING, "boot-1")
     assert one == incident_id(FINDING, "boot-1")
     others = {
-        incident_id(replace(FINDING, who=Named("GPU-2", "0000:10:00")), "boot-1"),
+        incident_id(replace(FINDING, gpu_id=GpuId("GPU-2", "0000:10:00")), "boot-1"),
         incident_id(replace(FINDING, row=REASONS["GPULost"]), "boot-1"),
         incident_id(FINDING, "boot-2"),
         incident_id(replace(FINDING, sequence=43), "boot-1"),

@@ -24,7 +24,7 @@ def fact(line: KernelLine | None, key: str) -> object:
         return None
     if key == "immediate":
         assert line.xid is not None
-        buckets = nvidia_buckets(line.xid, line.words)
+        buckets = nvidia_buckets(line.xid, line.registers)
         return buckets and buckets[0]
     return getattr(line, key)
 
