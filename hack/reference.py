@@ -211,7 +211,7 @@ def _policy() -> list[str]:
         "",
         (
             "`[]` stands for each entry of a list, `NAME` for a name of yours. Durations are such "
-            "as `10m` or `1h30m`. What each is for: the README shows the defaults with a remark, "
+            "as `10m` or `1h30m`. What each is for: [policy](policy.md) shows the defaults, "
             "[install](install.md#a-policy-of-your-own), [repair](repair.md), "
             "[external](external.md) and [validate](validate.md) say more."
         ),

@@ -26,8 +26,8 @@ def demo() -> dict[str, Any]:
     return yaml.safe_load((REPOSITORY / "hack" / "sim" / "demo" / "policy.yaml").read_text())
 
 
-def readme() -> dict[str, Any]:
-    text = (REPOSITORY / "README.md").read_text()
+def documented() -> dict[str, Any]:
+    text = (REPOSITORY / "docs" / "policy.md").read_text()
     return yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
 
 
@@ -39,12 +39,12 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(policy_schema())
 
 
-def test_walk_the_readme_says_every_key_with_its_default() -> None:
-    """`the defaults` of the README: nothing that is not so, no key of the top left out."""
-    policy = load_policy(readme())
+def test_the_documented_defaults_are_the_defaults() -> None:
+    """Every top-level key is documented with its default."""
+    policy = load_policy(documented())
     assert isinstance(policy, Policy)
     assert effective_view(policy) == effective_view(Policy())
-    assert readme().keys() >= effective_view(Policy()).keys()
+    assert documented().keys() >= effective_view(Policy()).keys()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_walk_the_readme_says_every_key_with_its_default() -> None:
         ),
         pytest.param(shipped(), id="as installed"),
         pytest.param(demo(), id="of the demo"),
-        pytest.param(readme(), id="of the README"),
+        pytest.param(documented(), id="documented"),
         pytest.param({}, id="empty"),
         pytest.param({"reasons": {"ThermalSlowdown": {"level": "Report"}}}, id="a reason"),
         pytest.param({"external": [{"match": "taint a/b:NoExecute", "reason": "X"}]}, id="taint"),
