@@ -331,7 +331,7 @@ class Replica:
         self.drains.stop_all()
 
     def _took_over(self, renewed: str) -> None:
-        self.world.nobody_took_over = self.elector.nobody_took_over
+        self.world.no_other_replica = self.elector.no_other_replica
         self.world.acting_since = now = self.clock.now()
         at = timestamps.parse_time(renewed)
         if at is not None:

@@ -96,7 +96,7 @@ class World:
         """Nodes that Kueue still replaces, by key of the gang."""
         self.not_kept: dict[str, float] = {}
         """Fields of a session's status that the API server dropped, and when it last did."""
-        self.nobody_took_over = False
+        self.no_other_replica = False
         self.acting_since = 0.0
         self.active: dict[str, float] = {}
         """When each session was last decided with every write accepted, by UID."""
@@ -128,7 +128,7 @@ class World:
             doubt=self.doubt(),
             own_node=self._own_node,
             own_namespace=self.own_namespace,
-            nobody_took_over=self.nobody_took_over,
+            no_other_replica=self.no_other_replica,
             reserved=self.reserved,
             taint_refused=self.refusals.nodes(NodeWrite.MARK),
             gangs=self.gangs,

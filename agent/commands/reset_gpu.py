@@ -25,7 +25,7 @@ from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult, t
 from agent.commands.repair import add_parser as add
 from agent.settings import SettingsError
 from rules.repair import reset
-from rules.repair.reset import GpuAtHand, Holder, NotListedError
+from rules.repair.reset import Holder, ListedGpu, NotListedError
 from rules.text import printable
 
 PROGRAM: Final = "gpuward-agent reset-gpu"
@@ -233,7 +233,7 @@ class GpuReset:
         places = " and ".join(f"/{each}/{TOOL}".replace("/./", "/") for each in DRIVER_ROOTS)
         raise RefusedError(f"there is no nvidia-smi on this host, looked for {places}")
 
-    def _look(self, root: Path) -> tuple[GpuAtHand, ...]:
+    def _look(self, root: Path) -> tuple[ListedGpu, ...]:
         wanted = f"--query-gpu={','.join(reset.QUERY)}"
         try:
             ran = self._tool(root, wanted, "--format=csv,noheader", timeout_s=QUERY_S)
@@ -243,7 +243,7 @@ class GpuReset:
             raise RefusedError(f"nvidia-smi lists no GPUs ({ran.status}): {ran.said}")
         return reset.listed(ran.text)
 
-    def _minors(self, gpus: Sequence[GpuAtHand]) -> frozenset[int]:
+    def _minors(self, gpus: Sequence[ListedGpu]) -> frozenset[int]:
         found = {gpu.uuid: minor_of(self.host.proc, gpu.pci) for gpu in gpus}
         unknown = next((uuid for uuid, minor in found.items() if minor is None), None)
         if unknown is not None:
@@ -270,7 +270,7 @@ class GpuReset:
         return (each for each in found if each.name != _PERSISTENCE_DAEMON)
 
     @contextmanager
-    def _unpersistent(self, root: Path, gpus: Sequence[GpuAtHand]) -> Iterator[None]:
+    def _unpersistent(self, root: Path, gpus: Sequence[ListedGpu]) -> Iterator[None]:
         """Without persistence as long as this lasts."""
         kept = [gpu.uuid for gpu in gpus if gpu.persistent]
         try:

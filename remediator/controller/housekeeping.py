@@ -182,7 +182,7 @@ class Housekeeping(EdgePart):
     async def _history(self) -> None:
         sessions = list(self._world.caches.quarantines.items.values())
         policy = self._policy()
-        outlasted = history.outlived(sessions, policy, self._clock.now())
+        outlasted = history.expired_sessions(sessions, policy, self._clock.now())
         for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 # It may keep by now what it did not keep a moment ago.
@@ -210,7 +210,7 @@ class Housekeeping(EdgePart):
         self._evidence = there
         sessions = self._world.caches.quarantines.items
         found = (each.metadata for each in kept.found)
-        deletions = evidence.outlived_evidence(found, sessions, self._clock.now())
+        deletions = evidence.expired_evidence(found, sessions, self._clock.now())
         for deletion in deletions[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
                 return

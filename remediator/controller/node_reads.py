@@ -18,7 +18,7 @@ from rules.api import object_name, quarantine_taint, requests
 from rules.api.evidence import EvidenceView
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.pods import PodView
-from rules.session.repair.evidence import look_again_s, wanted_of
+from rules.session.repair.evidence import next_check_s, wanted_of
 from rules.session.validation import result
 from rules.session.validation.jobs import (
     LABEL_JOB,
@@ -134,7 +134,7 @@ class NodeReads(EdgePart):
     def evidence_due_s(self, name: str) -> float | None:
         """When to look for evidence again; None where nothing more is wanted soon."""
         now = self._clock.now()
-        due = (look_again_s(one, now) for one in self._world.open_sessions(name))
+        due = (next_check_s(one, now) for one in self._world.open_sessions(name))
         soonest = min((s for s in due if s is not None), default=None)
         return None if soonest is None else max(soonest, _EVIDENCE_FRESH_S)
 

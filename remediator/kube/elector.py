@@ -68,7 +68,7 @@ class Elector:
         self.holder = ""
         self.word: LeaderStatus = nodes.WELL
         """What the holder said of itself when the lease was last read."""
-        self.nobody_took_over = False
+        self.no_other_replica = False
         """The lease was offered to others and is back unused: there is no other replica."""
         self._stepped_aside = False
         self._api = api
@@ -191,7 +191,7 @@ class Elector:
                 self._note(f"The lease cannot be written: {answer.sentence()}.")
             return
         if not mine:
-            self.nobody_took_over = self._stepped_aside and not spec.holder_identity
+            self.no_other_replica = self._stepped_aside and not spec.holder_identity
             self._stepped_aside = False
         self.problem, self.holder = "", self._identity
         self._renewed_at = began

@@ -19,7 +19,7 @@ from remediator.kube.api import Api
 from remediator.kube.clock import CallQueue, Clock
 from rules.api.object_name import BadSegmentError
 from rules.api.repair_writes import ObjectAddress
-from rules.repair.objects import ObjectSeen, Sight
+from rules.repair.objects import ObjectSeen, ReadState
 from rules.text import tolerant
 
 _ANY_VERSION: Final = "*"
@@ -50,7 +50,7 @@ class RepairObjects:
         """Read it for decisions about this node."""
         seen = await self._seen(query)
         before = self.known(node).get(query)
-        if seen.sight is Sight.UNREAD:
+        if seen.state is ReadState.UNREAD:
             since = before.failing_since if before is not None else None
             seen = replace(seen, failing_since=seen.read_at if since is None else since)
         self._read.setdefault(node, {})[query] = seen
@@ -60,14 +60,14 @@ class RepairObjects:
         if version == _ANY_VERSION:
             served = (await self._groups.served()).get(group, "")
             if not served:
-                return self._no(Sight.NOT_SERVED, f"nobody serves {address.words}")
+                return self._no(ReadState.NOT_SERVED, f"nobody serves {address.words}")
             address = replace(address, api_version=f"{group}/{served}")
         try:
             if address.name:
                 return self._judged(address, await self._get(address))
             return await self._listed(address)
         except BadSegmentError as error:
-            return self._no(Sight.NOT_SERVED, str(error))
+            return self._no(ReadState.NOT_SERVED, str(error))
         except ApiError as error:
             return self._judged(address, error.answer)
 
@@ -77,7 +77,7 @@ class RepairObjects:
     async def _listed(self, address: ObjectAddress) -> ObjectSeen:
         listed = await self._api.items(address.path, dict[str, Any], limit=_PAGE, pages=_PAGES)
         return ObjectSeen(
-            sight=Sight.FOUND,
+            state=ReadState.FOUND,
             read_at=self._clock.now(),
             found=listed.found,
             api_version=address.api_version,
@@ -88,33 +88,33 @@ class RepairObjects:
             return self._decoded(address, answer)
         if answer.says_gone(address.name):
             return replace(
-                self._no(Sight.ABSENT, f"there is no {address.words}"),
+                self._no(ReadState.ABSENT, f"there is no {address.words}"),
                 api_version=address.api_version,
             )
         if answer.code == 404:
-            return self._no(Sight.NOT_SERVED, f"nobody serves {address.words}")
+            return self._no(ReadState.NOT_SERVED, f"nobody serves {address.words}")
         said = answer.sentence()
         if answer.code == 403:
             why = f"the remediator may not read {address.words} ({said})"
-            return self._no(Sight.FORBIDDEN, f"{why}, install the component of its adapter")
-        return self._no(Sight.UNREAD, f"{address.words} cannot be read: {said}")
+            return self._no(ReadState.FORBIDDEN, f"{why}, install the component of its adapter")
+        return self._no(ReadState.UNREAD, f"{address.words} cannot be read: {said}")
 
     def _decoded(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
         if len(answer.body) > _MAX_BYTES:
-            return self._no(Sight.UNREAD, f"{address.words} is larger than 512 KiB")
+            return self._no(ReadState.UNREAD, f"{address.words} is larger than 512 KiB")
         try:
             found = msgspec.json.decode(answer.body, type=dict[str, Any])
         except tolerant.UNREADABLE:
-            return self._no(Sight.UNREAD, f"{address.words} is no object")
+            return self._no(ReadState.UNREAD, f"{address.words} is no object")
         return ObjectSeen(
-            sight=Sight.FOUND,
+            state=ReadState.FOUND,
             read_at=self._clock.now(),
             found=(found,),
             api_version=address.api_version,
         )
 
-    def _no(self, sight: Sight, why: str) -> ObjectSeen:
-        return ObjectSeen(sight=sight, read_at=self._clock.now(), why=why[:300])
+    def _no(self, state: ReadState, why: str) -> ObjectSeen:
+        return ObjectSeen(state=state, read_at=self._clock.now(), why=why[:300])
 
 
 _FRESH_S = 300.0

@@ -20,7 +20,7 @@ from rules.api.quarantine import Mode
 from rules.fleet.node_health import HealthNow, health_now
 from rules.policy.policy import Policy, ShadowWords, shadow_of
 from rules.session import exclusions, observation
-from rules.session.causes import CauseSight, actionable
+from rules.session.causes import CauseContext, actionable
 from rules.session.external import external_of
 from rules.session.history import Opening, opening
 from rules.session.observation import NodeObservation, Staleness
@@ -105,9 +105,9 @@ class NodeLook:
         return external_of(self.node, self.policy, self.now, {}).incidents
 
     @property
-    def sight(self) -> CauseSight:
+    def sight(self) -> CauseContext:
         """What says which causes of a session hold; without a policy, the default one."""
-        return CauseSight(
+        return CauseContext(
             node=self.node,
             health=self.health,
             stale=self.stale,
@@ -124,7 +124,7 @@ class NodeLook:
             node=node,
             health=self.health,
             selected=observation.selects_node(policy, node),
-            stale=self.stale if self.health is not None else Staleness.NO_VERDICT,
+            stale=self.stale if self.health is not None else Staleness.NO_HEALTH_STATUS,
             external=external_of(node, policy, self.now, {}),
             pauses=self.pauses,
             owner=exclusions.working_owner(node, None, self.now),

@@ -35,10 +35,10 @@ from rules.policy.policy import Policy
 from rules.session import exclusions, external, observation
 from rules.session.causes import (
     actionable,
+    cause_context,
     causes_in_effect,
     drains_now,
     open_causes,
-    sight_of,
     worst,
 )
 from rules.session.observation import FleetSnapshot
@@ -240,7 +240,7 @@ async def _node_plan(
     """Of one node, None where nothing is to be said; `snapshot` is the fleet as foreseen."""
     name, session = found.node, found.after
     node = snapshot.nodes.get(name)
-    believed = node is not None and not sight_of(node, snapshot).stale
+    believed = node is not None and not cause_context(node, snapshot).stale
     health = snapshot.healths.get(name) if believed else None
     people = part_of_people(node, session, snapshot.pauses.values(), snapshot.now, health)
     step = msgspec.structs.replace(_next_step(found, snapshot), people=people)
@@ -279,7 +279,7 @@ def _asking(snapshot: FleetSnapshot, name: str) -> str:
 def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
     """The step that would be asked for after the drain, as a sentence; "" where none would."""
     node = snapshot.nodes.get(session.spec.node_name)
-    causes = open_causes(session, sight_of(node, snapshot)) if node is not None else ()
+    causes = open_causes(session, cause_context(node, snapshot)) if node is not None else ()
     if node is None or not any(cause.source != "Human" for cause in causes):
         return ""
     others = (

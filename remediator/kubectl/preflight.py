@@ -339,7 +339,7 @@ async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> li
     lacking = []
     there = await _by_name(cluster, "validatingadmissionpolicies")
     wanted = (
-        (component.MARK_POLICY, component.node_keys(actions)),
+        (component.QUARANTINE_POLICY, component.node_keys(actions)),
         (component.UNKNOWN_POLICY, component.conditions_of(actions)),
         (component.JOBS_POLICY, component.job_kinds(actions)),
     )

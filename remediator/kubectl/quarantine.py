@@ -22,7 +22,13 @@ from rules.fleet import turns
 from rules.fleet.budget import BudgetBook
 from rules.policy.policy import Budget, Policy, by_accident
 from rules.session import observation
-from rules.session.causes import MAX_CAUSES, has_human, level_in_effect, name_by_hand, open_causes
+from rules.session.causes import (
+    MAX_CAUSES,
+    has_human,
+    level_in_effect,
+    manual_session_name,
+    open_causes,
+)
 from rules.session.observation import FleetSnapshot
 from rules.session.repair import ladder
 from rules.text import printable
@@ -70,7 +76,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         {
             "apiVersion": names.API_VERSION,
             "kind": "GPUQuarantine",
-            "metadata": {"name": name_by_hand(name, secrets.token_hex(4))},
+            "metadata": {"name": manual_session_name(name, secrets.token_hex(4))},
             "spec": health.plain(
                 QuarantineSpec(node_name=name, causes=(cause,), level=options.level)
             ),

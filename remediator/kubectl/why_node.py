@@ -89,7 +89,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
         yield from why_causes.disagreement(look)
         if exclusions.opted_out(node):
             yield "opted out: watched and reported, never touched"
-        if unheard := halts.opt_out_unheard(node):
+        if unheard := halts.invalid_opt_out(node):
             yield unheard
     yield from operators.pause_lines(look.pauses, look.now)
 
@@ -142,7 +142,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
             yield f"{word}: {look.stale}{since}; the last health status, {written} ago, was {said}"
         else:
             yield f"{said}; last changed {written} ago, and now {look.stale}"
-        if look.stale in observation.OF_THE_AGENT and not any(
+        if look.stale in observation.AGENT_PROBLEMS and not any(
             each.state == "Released" for each in status.sources
         ):
             yield from _see_agent(look)
@@ -211,7 +211,7 @@ def left_to_people(look: NodeLook) -> bool:
         return False
     found = look.opening
     if found is not None:
-        return found.not_opened is NotOpened.ENDED_BY_PERSON
+        return found.not_opened is NotOpened.ENDED_BY_OPERATOR
     return any(i.active and i.severity != Severity.INFO for i in look.health.status.incidents)
 
 
@@ -228,8 +228,8 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
             yield f"nothing: the policy's nodeSelector {selector!r} does not select it"
         case NotOpened.STALE | NotOpened.REPORTED if look.stale:
             yield "nothing while its health status cannot be believed: bring the agent back first"
-        case NotOpened.ENDED_BY_PERSON:
-            last = next(s for s in reversed(look.sessions) if causes.ended_by_person(s))
+        case NotOpened.ENDED_BY_OPERATOR:
+            last = next(s for s in reversed(look.sessions) if causes.ended_by_operator(s))
             yield (
                 f"nothing before {until}: an operator ended session {last.name}, and until then "
                 "these incidents open no other as they are; a new one, another GPU or a more "

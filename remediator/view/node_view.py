@@ -18,7 +18,7 @@ from rules.catalog import explanations
 from rules.fleet import node_health
 from rules.session import causes, exclusions, halts, observation
 from rules.session.repair import ladder
-from rules.session.status import APPROVED, BY_GPUWARD, BY_PERSON, PAUSED_BY, sentence
+from rules.session.status import APPROVED, BY_GPUWARD, BY_OPERATOR, PAUSED_BY, sentence
 
 SHOWN_ITEMS: Final = 80
 _A_PERSON: Final = "an operator"
@@ -154,7 +154,7 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
 def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
     """Steps of the session's own timeline that are no phase: what people did, and boots."""
     for entry in session.status.timeline:
-        by = entry.by if entry.by != BY_PERSON else _A_PERSON
+        by = entry.by if entry.by != BY_OPERATOR else _A_PERSON
         if entry.step in set(Phase):
             if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
                 yield _ended_by_person(session, entry, by)
@@ -240,7 +240,9 @@ def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
         if exclusions.pause_covers(pause, node, state.now)
     ]
     people = decided(node, session, pauses, state.now)
-    found = node_acts(name, session, causes.sight_of(node, snapshot), people=people, pauses=pauses)
+    found = node_acts(
+        name, session, causes.cause_context(node, snapshot), people=people, pauses=pauses
+    )
     if session is not None or quarantine_taint.quarantined(node):
         return found
     return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
@@ -269,7 +271,7 @@ def _notes(node: NodeView, state: PageState) -> Iterator[str]:
         yield sentence(failed)
     if exclusions.opted_out(node):
         yield "Opted out: this node is watched and reported, never touched."
-    if unheard := halts.opt_out_unheard(node):
+    if unheard := halts.invalid_opt_out(node):
         yield sentence(unheard)
     for record in state.snapshot.records.values():
         here = record.status.node == node.name and not record.doubt

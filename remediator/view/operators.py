@@ -21,7 +21,7 @@ from rules.catalog.why_not import WhyNot
 from rules.fleet import node_health
 from rules.repair.ladder import Step
 from rules.session import exclusions, observation
-from rules.session.causes import DETECTOR, CauseSight, level_in_effect, open_causes
+from rules.session.causes import DETECTOR, CauseContext, level_in_effect, open_causes
 from rules.session.repair import ladder
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
 from rules.text.printable import printable
@@ -204,7 +204,7 @@ def proposed_step(conditions: Iterable[Condition]) -> str:
 def node_acts(
     node: str,
     session: QuarantineView | None,
-    sight: CauseSight,
+    sight: CauseContext,
     *,
     people: Iterable[str] = (),
     pauses: Iterable[PauseView] = (),
@@ -244,7 +244,7 @@ def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[Perso
 
 
 def _session_acts(
-    node: str, session: QuarantineView, sight: CauseSight, *, held: bool
+    node: str, session: QuarantineView, sight: CauseContext, *, held: bool
 ) -> Iterator[PersonsAct]:
     asked_back = session.spec.release is not None
     pending = session.status.phase in {"", Phase.PENDING}
@@ -273,7 +273,7 @@ def _session_acts(
     yield _act(f'kubectl gpuward release {node} --reason "..."', does)
 
 
-def _once_more(node: str, session: QuarantineView, sight: CauseSight) -> Iterator[PersonsAct]:
+def _once_more(node: str, session: QuarantineView, sight: CauseContext) -> Iterator[PersonsAct]:
     """Steps that the ladder passed over and that an operator may let go all the same: each is
     asked for once in a session.
     """
@@ -287,7 +287,7 @@ def _once_more(node: str, session: QuarantineView, sight: CauseSight) -> Iterato
             )
 
 
-def _stops_at_cordon(session: QuarantineView, sight: CauseSight) -> bool:
+def _stops_at_cordon(session: QuarantineView, sight: CauseContext) -> bool:
     """Whether only an operator's word would drain the quarantined node."""
     status = session.status
     if status.phase != Phase.MARKED or status.mode == Mode.SHADOW:
@@ -304,7 +304,7 @@ def _unhold(node: str, does: str = "let it be released") -> PersonsAct:
     return _act(f"kubectl gpuward unhold {node}", does)
 
 
-def heeds_repaired(session: QuarantineView, sight: CauseSight) -> bool:
+def heeds_repaired(session: QuarantineView, sight: CauseContext) -> bool:
     """Whether a fault of the session is one that an operator's word closes: not one that closes on
     what the agent sees, and never what others say or people asked for.
     """

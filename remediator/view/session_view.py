@@ -24,7 +24,7 @@ from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
 from rules.policy import policy
 from rules.session import history, observation
-from rules.session.causes import CauseSight, level_in_effect, open_causes, sight_of, worst
+from rules.session.causes import CauseContext, cause_context, level_in_effect, open_causes, worst
 from rules.session.repair import ladder
 from rules.session.repair.ladder import LadderRung
 from rules.session.status import PROPOSED, blocked_by, condition, is_true
@@ -113,7 +113,7 @@ def _order(condition: Condition) -> tuple[int, str]:
     return (_FIRST.index(condition.type) if known else len(_FIRST), condition.type)
 
 
-def next_step(session: QuarantineView, sight: CauseSight) -> str:
+def next_step(session: QuarantineView, sight: CauseContext) -> str:
     """What comes next, a clause; "" where the session's own sentence says it."""
     status = session.status
     if not observation.is_open(session):
@@ -130,7 +130,7 @@ def next_step(session: QuarantineView, sight: CauseSight) -> str:
     return f"{when}{step}" if (step := _of_phase(session, sight)) else ""
 
 
-def _of_phase(session: QuarantineView, sight: CauseSight) -> str:
+def _of_phase(session: QuarantineView, sight: CauseContext) -> str:
     status = session.status
     causes = open_causes(session, sight)
     drains = level_in_effect(session, causes, sight.policy) == Level.DRAIN
@@ -219,13 +219,15 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
     )
 
 
-def _sight(session: QuarantineView, state: PageState) -> CauseSight:
+def _sight(session: QuarantineView, state: PageState) -> CauseContext:
     """What says which of its causes hold; of a node that is gone, only the policy."""
     snapshot = state.snapshot
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None:
-        return CauseSight(node=None, health=None, stale="", policy=snapshot.policy, now=state.now)
-    return sight_of(node, snapshot)
+        return CauseContext(
+            node=None, health=None, stale="", policy=snapshot.policy, now=state.now
+        )
+    return cause_context(node, snapshot)
 
 
 def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]:

@@ -215,7 +215,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
         )
         return Refusal(reason=WhyNot.REPAIR_REFUSED, permanent=True, why=f"{not_let}, {remedy}")
     if refused and code not in _PASSES:
-        ask, reason = "ask who runs the admission policy or webhook", WhyNot.MARK_REFUSED
+        ask, reason = "ask who runs the admission policy or webhook", WhyNot.TAINT_REFUSED
         if write in ON_SESSIONS:
             ask += ", or update the definitions of gpuward"
             reason = WhyNot.SESSION_REFUSED
@@ -225,7 +225,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             "an admission webhook that does not answer keeps the remediator from being able to "
             f"{write} ({said}), ask who runs the webhook"
         )
-        return Refusal(reason=WhyNot.MARK_REFUSED, permanent=lasting, why=why)
+        return Refusal(reason=WhyNot.TAINT_REFUSED, permanent=lasting, why=why)
     if write is NodeWrite.UNREPAIR and code >= 500:
         why = f"the API server fails when the remediator is to {write} ({said})"
         return Refusal(reason=WhyNot.REPAIR_REFUSED, why=f"{why}, it is tried again")
@@ -245,7 +245,7 @@ def repeated(
         return None
     if times < _REPEATED and lasted_s < _REPEATED_S:
         return None
-    reason = WhyNot.MARK_REFUSED
+    reason = WhyNot.TAINT_REFUSED
     if write in ON_SESSIONS:
         reason = WhyNot.SESSION_REFUSED
     elif write in _REPAIRS:

@@ -27,7 +27,7 @@ UNKNOWN: Final = "Unknown"
 WORDS: Final = ("Healthy", "Degraded", "Unhealthy", UNKNOWN)
 _ILL: Final = ("Degraded", "Unhealthy")
 _CODES: Final = {
-    Staleness.NO_VERDICT: "NoVerdict",
+    Staleness.NO_HEALTH_STATUS: "NoVerdict",
     Staleness.OTHER_NODE: "OtherNode",
     Staleness.OTHER_BOOT: "OtherBoot",
     Staleness.NO_DATA: "AgentBlind",
@@ -61,7 +61,7 @@ def health_now(
     be read, `agents` None that the agents' pods may not.
     """
     if health is None:
-        return HealthNow(UNKNOWN, Staleness.NO_VERDICT)
+        return HealthNow(UNKNOWN, Staleness.NO_HEALTH_STATUS)
     if node is None:
         why, _ = observation.publisher_silence(health, agents, now)
     else:

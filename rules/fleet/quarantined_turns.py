@@ -224,7 +224,7 @@ class _Turns:
         if self.ahead:
             why = "the remediator runs on it, other nodes are drained first"
             return Permit.refused(Refusal(reason=WhyNot.OWN_NODE_LAST, why=why), start=True)
-        if self.snapshot.nobody_took_over:
+        if self.snapshot.no_other_replica:
             return None
         refusal = Refusal(reason=WhyNot.OWN_NODE_HAND_OVER, why=_HANDS_OVER)
         return Permit(start=True, unjudged=None, refusal=refusal, hand_over=True)
@@ -330,7 +330,7 @@ def _repair_refused(
             return _no_repair(WhyNot.REPAIR_LIMIT, why)
     if node.name != snapshot.own_node:
         return None
-    if snapshot.nobody_took_over:
+    if snapshot.no_other_replica:
         why = "the remediator runs on it and no other replica takes over, run a second one"
         return _no_repair(WhyNot.OWN_NODE_LAST, why)
     return _no_repair(WhyNot.OWN_NODE_HAND_OVER, _HANDS_OVER, hand_over=True)

@@ -263,7 +263,7 @@ def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> t
         return FaultOutcome.NODE_GONE, at
     closed = timestamps.parse_time(closed_at)
     mended = closed is not None and closed <= (timestamps.parse_time(at) or 0.0)
-    if causes.ended_by_person(session) and not mended:
+    if causes.ended_by_operator(session) and not mended:
         return FaultOutcome.UNDONE, at
     if phase == Phase.CANCELLED:
         return (FaultOutcome.ACTIVE, "") if active else (FaultOutcome.CLOSED, closed_at or at)

@@ -34,11 +34,11 @@ from rules.fleet.budget import BudgetBook, BudgetLine, control_plane
 from rules.fleet.memory import FleetMemory, SessionFacts
 from rules.session import exclusions, observation
 from rules.session.causes import (
+    cause_context,
     causes_now,
     drains_now,
     has_human,
     needs_no_health_status,
-    sight_of,
     worst,
 )
 from rules.session.observation import FleetSnapshot, Permit, Unjudged
@@ -189,7 +189,7 @@ class _Turns:
             return _no(WhyNot.WAITING, "a pause, another owner or its assessment holds it up")
         if node.name in self._snapshot.taint_refused and self._snapshot.policy.mode != Mode.SHADOW:
             # A place booked for a taint and cordon that cannot land is a place nobody gets.
-            return Permit(unjudged=Unjudged.MARK_REFUSED)
+            return Permit(unjudged=Unjudged.TAINT_REFUSED)
         if has_human(session):
             self._book.take(node)
             return Permit(start=True, unjudged=None)
@@ -209,7 +209,7 @@ class _Turns:
             return False
         causes = causes_now(session, node, snapshot)
         return bool(causes) and (
-            not sight_of(node, snapshot).stale or needs_no_health_status(causes)
+            not cause_context(node, snapshot).stale or needs_no_health_status(causes)
         )
 
     def _refused(self, node: NodeView) -> Permit | None:

@@ -30,7 +30,7 @@ from rules.repair.objects import at
 ROLE: Final = names.COMPONENT_REMEDIATOR
 UNKNOWN_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-unknown"
 JOBS_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-jobs"
-MARK_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-mark"
+QUARANTINE_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-mark"
 POD_TEMPLATE: Final = "pod-template.yaml"
 """Beside the generated files, by hand: what an adapter's Jobs run, and each right's reason."""
 ADMISSION: Final = "admission.yaml"
@@ -90,7 +90,9 @@ def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
     slot = f"repair{name}"
     if keys := node_keys(actions):
         patches.append(
-            _variable(MARK_POLICY, slots().index(slot), slot, (*keys, names.ANNOTATION_REPAIR))
+            _variable(
+                QUARANTINE_POLICY, slots().index(slot), slot, (*keys, names.ANNOTATION_REPAIR)
+            )
         )
     if kinds := job_kinds(actions):
         at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)

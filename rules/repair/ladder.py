@@ -67,7 +67,7 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Climb:
+class LadderPosition:
     """Where the ladder leads now. `rung` None: nowhere, and `passed` says why, step by step."""
 
     begins: Step | None = None
@@ -107,7 +107,7 @@ def _begin(action: str) -> Step | None:
         return None
 
 
-def climb(
+def next_rung(
     begins: Step | None,
     *,
     adapters: Mapping[Step, str],
@@ -117,7 +117,7 @@ def climb(
     chosen: str,
     named: Mapping[str, int],
     unfit: Mapping[str, str],
-) -> Climb:
+) -> LadderPosition:
     """The lowest step from `begins` on that may be taken, or the one that an operator chose.
 
     What an operator chose needs an adapter and is taken once, however often it was tried before.
@@ -134,9 +134,9 @@ def climb(
 
     mine = (step for step in adapters if step == chosen and step not in taken)
     if (wanted := next((step for step in mine if step not in unfit), None)) is not None:
-        return Climb(begins=wanted, rung=rung_of(wanted))
+        return LadderPosition(begins=wanted, rung=rung_of(wanted))
     if begins is None:
-        return Climb()
+        return LadderPosition()
     passed: list[tuple[Step, str]] = []
     for step in LADDER[begins.rank :]:
         if step in taken:
@@ -149,8 +149,8 @@ def climb(
             times = "once" if attempts == 1 else f"{attempts} times"
             passed.append((step, f"was tried {times} lately"))
         else:
-            return Climb(begins=begins, rung=rung_of(step), passed=tuple(passed))
-    return Climb(begins=begins, passed=tuple(passed))
+            return LadderPosition(begins=begins, rung=rung_of(step), passed=tuple(passed))
+    return LadderPosition(begins=begins, passed=tuple(passed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,10 @@ from rules.text.printable import printable
 
 Json = Mapping[str, Any]
 _SHOWN: Final = 80
-_SAID: Final = 200
+_MESSAGE_SHOWN: Final = 200
 
 
-class Sight(StrEnum):
+class ReadState(StrEnum):
     """What became of reading an object."""
 
     FOUND = "Found"
@@ -40,7 +40,7 @@ class Sight(StrEnum):
 class ObjectSeen:
     """An object or a list as it was read."""
 
-    sight: Sight
+    state: ReadState
     read_at: float
     """When the answer came."""
     found: tuple[Json, ...] = ()
@@ -261,7 +261,7 @@ def given_up(action: NewObject, words: str, json: Json) -> str:
     status = "" if wanted.status == "True" else f"={wanted.status}"
     status += f" ({wanted.reason[:_SHOWN]})" if wanted.reason else ""
     reason = "" if wanted.reason else _string(shown.get("reason"))[:_SHOWN]
-    message = _string(shown.get("message"))[:_SAID].strip().rstrip(".")
+    message = _string(shown.get("message"))[:_MESSAGE_SHOWN].strip().rstrip(".")
     said = ": ".join(part for part in (reason, message) if part)
     seen = f"{words} has condition {wanted.type}{status}"[:300]
     return seen + (f" ({printable(said)})" if said else "")

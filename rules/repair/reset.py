@@ -22,7 +22,7 @@ _ON: Final = "enabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuAtHand:
+class ListedGpu:
     """One GPU as the driver's tool lists it."""
 
     uuid: str
@@ -58,12 +58,12 @@ def uuids_of(text: str) -> tuple[str, ...]:
     return found
 
 
-def listed(text: str) -> tuple[GpuAtHand, ...]:
+def listed(text: str) -> tuple[ListedGpu, ...]:
     """The GPUs of `nvidia-smi --query-gpu=... --format=csv,noheader`. NotListedError otherwise."""
     return tuple(_listed(line) for line in text.splitlines() if line.strip())
 
 
-def _listed(line: str) -> GpuAtHand:
+def _listed(line: str) -> ListedGpu:
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(QUERY):
         raise NotListedError(f"nvidia-smi lists a GPU as {line!r:.120}")
@@ -76,7 +76,7 @@ def _listed(line: str) -> GpuAtHand:
         known = float(capability)
     except ValueError:
         known = None
-    return GpuAtHand(
+    return ListedGpu(
         uuid=uuid,
         pci=f"{domain[-4:]}:{bus}:{device}.{function}".lower(),
         persistent=persistence.lower() == _ON,
@@ -85,7 +85,7 @@ def _listed(line: str) -> GpuAtHand:
     )
 
 
-def unfit(wanted: Sequence[str], gpus: Sequence[GpuAtHand], *, switches: bool) -> str:
+def unfit(wanted: Sequence[str], gpus: Sequence[ListedGpu], *, switches: bool) -> str:
     """Why these GPUs cannot be reset by themselves, a clause; "" where they can.
 
     `switches`: the node has NVSwitches.

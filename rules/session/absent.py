@@ -46,7 +46,7 @@ from rules.session.repair import endings
 
 _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
-_LOOK_AGAIN_S = 10.0
+_CHECK_AGAIN_S = 10.0
 STEP_CREATE_AGAIN: Final = "CreateAgain"
 """A session that nobody deleted is created again."""
 
@@ -58,7 +58,7 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # Before anything else: whoever follows a request would repair a node that serves.
-        taken = endings.of_nobody(seen, now, policy)
+        taken = endings.withdraw_leftovers(seen, now, policy)
         if isinstance(taken, Decision):
             return taken
         decision = endings.cleared(decision, taken, seen, now)
@@ -206,7 +206,7 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     if session and not known and not watched and waits:
         # The health objects may have gone together with the sessions.
         because = f"whether its fault is active is not known: {seen.stale}"
-        again = min(until, now + _LOOK_AGAIN_S)
+        again = min(until, now + _CHECK_AGAIN_S)
         return Decision(step="Watch", because=because, wake_at=again, unfinished=True)
     if (refusal := seen.refused.get(NodeWrite.REMOVE_TAINT)) is not None:
         if quarantine_taint.own_taint(node) is None and not node.spec.unschedulable:

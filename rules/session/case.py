@@ -37,7 +37,7 @@ from rules.policy.policy import Policy, session_mode
 from rules.session import external, observation, override
 from rules.session import status as st
 from rules.session.causes import (
-    CauseSight,
+    CauseContext,
     evidence_of,
     level_in_effect,
     open_causes,
@@ -137,14 +137,14 @@ class Case:
         return self.seen.node
 
     @cached_property
-    def mark(self) -> QuarantineState:
+    def taint_state(self) -> QuarantineState:
         """What of our taint and cordon is on the node."""
         return quarantine_state(self.node, self.session.name)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
         """The causes that hold and ask for more than a report."""
-        return open_causes(self.session, self._sight)
+        return open_causes(self.session, self._context)
 
     @property
     def asked_for(self) -> str:
@@ -156,11 +156,11 @@ class Case:
     @cached_property
     def reported(self) -> tuple[Cause, ...]:
         """The causes that hold and that the policy only reports by now."""
-        return reported_causes(self.session, self._sight)
+        return reported_causes(self.session, self._context)
 
     @property
-    def _sight(self) -> CauseSight:
-        return CauseSight(
+    def _context(self) -> CauseContext:
+        return CauseContext(
             node=self.seen.node,
             health=self.seen.health,
             stale=self.seen.stale,
@@ -175,7 +175,7 @@ class Case:
         more.
         """
         sources = {cause.source for cause in self.session.spec.causes}
-        if sources != {external.SOURCE} or self.seen.stale != Staleness.NO_VERDICT:
+        if sources != {external.SOURCE} or self.seen.stale != Staleness.NO_HEALTH_STATUS:
             return self.seen.stale
         return "" if names.LABEL_HEALTH not in self.node.labels else self.seen.stale
 
@@ -201,12 +201,12 @@ class Case:
     def primary(self) -> QuarantineView:
         """The oldest open session of this node: the others join it."""
         uid = self.node.uid
-        rivals = [
+        others_open = [
             other
             for other in self.seen.siblings
             if observation.is_open(other) and other.spec.node_uid in {"", uid}
         ]
-        return min((self.session, *rivals), key=lambda s: (s.metadata.created_at, s.name))
+        return min((self.session, *others_open), key=lambda s: (s.metadata.created_at, s.name))
 
     def decision(
         self,

@@ -59,7 +59,7 @@ def actionable(
     )
 
 
-def believed(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
+def fresh_incidents(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
     """The actionable incidents of a health status that may be believed, and of others."""
     return actionable(None if seen.stale else seen.health, seen.external.incidents, policy)
 
@@ -70,7 +70,7 @@ def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
     return tuple(incident for incident in incidents if not is_external(incident.id))
 
 
-def ended_by_person(session: QuarantineView) -> bool:
+def ended_by_operator(session: QuarantineView) -> bool:
     """Whether an operator said that the node is to be in service, whatever the health status
     says.
     """
@@ -82,7 +82,7 @@ def ended_by_person(session: QuarantineView) -> bool:
     )
 
 
-def name_by_hand(node: str, word: str) -> str:
+def manual_session_name(node: str, word: str) -> str:
     """The name of a session that an operator opens; `word` is eight hexadecimal digits that no
     other has. By this form, and by that of `session_name`, an agent's evidence is reported from
     another's (daemonset/base/agent-admission.yaml).
@@ -124,7 +124,7 @@ def cause_of(incident: IncidentStatus) -> Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CauseSight:
+class CauseContext:
     """What says at one moment which causes of a session hold."""
 
     node: NodeView | None
@@ -135,43 +135,45 @@ class CauseSight:
     now: float
 
 
-def sight_of(node: NodeView, snapshot: FleetSnapshot) -> CauseSight:
+def cause_context(node: NodeView, snapshot: FleetSnapshot) -> CauseContext:
     """The node as the snapshot has it."""
     known = snapshot.memo.get(node.name)
-    if not isinstance(known, CauseSight) or known.node is not node:
+    if not isinstance(known, CauseContext) or known.node is not node:
         health, policy, now = snapshot.healths.get(node.name), snapshot.policy, snapshot.now
         stale = observation.staleness(health, node, snapshot.agents, now)
-        known = CauseSight(node=node, health=health, stale=stale, policy=policy, now=now)
+        known = CauseContext(node=node, health=health, stale=stale, policy=policy, now=now)
         snapshot.memo[node.name] = known
     return known
 
 
-def open_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
+def open_causes(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...]:
     """The causes that hold and ask for more than a report."""
     return tuple(
         cause
-        for cause in _holding(session, sight)
-        if reason.level_rank(_allowed(cause, session, sight.policy)) > Level.REPORT.rank
+        for cause in _holding(session, context)
+        if reason.level_rank(_allowed(cause, session, context.policy)) > Level.REPORT.rank
     )
 
 
-def reported_causes(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
+def reported_causes(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...]:
     """The causes that hold and that the policy, as it is now, only reports."""
-    asking = open_causes(session, sight)
-    return tuple(c for c in _holding(session, sight) if c not in asking)
+    asking = open_causes(session, context)
+    return tuple(c for c in _holding(session, context) if c not in asking)
 
 
-def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
+def _holding(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...]:
     """People's causes always, detectors' while their incident is active, others' while they say
     so, a failed test until something was done about it.
     """
-    no_data = (bool(sight.stale) or sight.health is None) and not _closed_once(session, sight)
-    active = active_ids(sight.health)
+    no_data = (bool(context.stale) or context.health is None) and not _closed_once(
+        session, context
+    )
+    active = active_ids(context.health)
     uid = session.spec.node_uid
 
     def stands(cause: Cause) -> bool:
         if cause.source == EXTERNAL:
-            return holds(cause, uid, sight.node, sight.policy, sight.now)
+            return holds(cause, uid, context.node, context.policy, context.now)
         if cause.source == test_result.SOURCE:
             return test_result.holds(cause, session)
         return no_data or cause.source == "Human" or cause.incident in active
@@ -179,13 +181,13 @@ def _holding(session: QuarantineView, sight: CauseSight) -> tuple[Cause, ...]:
     return tuple(cause for cause in session.spec.causes if stands(cause))
 
 
-def _closed_once(session: QuarantineView, sight: CauseSight) -> bool:
+def _closed_once(session: QuarantineView, context: CauseContext) -> bool:
     """Whether a stale health status, too, says what had closed: it stays as it was. What closes
     all causes of detectors is booked as Validating; a session that the word of people or of others
     keeps from that has nothing else to remember it by, and a boot is a minute without a health
     status. An object that no agent has filled yet says nothing.
     """
-    health = sight.health
+    health = context.health
     if health is None or health.doubt or not health.status.observed_at:
         return False
     if health.status.node_uid not in {"", session.spec.node_uid}:
@@ -233,11 +235,11 @@ def causes_now(
     session: QuarantineView, node: NodeView, snapshot: FleetSnapshot
 ) -> tuple[Cause, ...]:
     """The causes that hold at the snapshot's moment and ask for more than a report."""
-    sight = sight_of(node, snapshot)
+    context = cause_context(node, snapshot)
     key = f"causes of {session.name}"
     known = snapshot.memo.get(key)
-    if known is None or known[0] is not session or known[1] is not sight:
-        known = snapshot.memo[key] = (session, sight, open_causes(session, sight))
+    if known is None or known[0] is not session or known[1] is not context:
+        known = snapshot.memo[key] = (session, context, open_causes(session, context))
     return tuple(known[2])
 
 

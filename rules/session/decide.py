@@ -19,10 +19,17 @@ from rules.api.writes import Decision, PatchSessionSpec
 from rules.catalog import reason
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, by_accident
-from rules.session import absent, exclusions, history, observation, override, part_taken, phases
+from rules.session import absent, exclusions, history, observation, override, phases, taint_restore
 from rules.session import status as st
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
-from rules.session.causes import DELETED_BY, appended, believed, cause_of, is_taken, level_of
+from rules.session.causes import (
+    DELETED_BY,
+    appended,
+    cause_of,
+    fresh_incidents,
+    is_taken,
+    level_of,
+)
 from rules.session.observation import NodeObservation
 from rules.session.validation import result, validating
 
@@ -142,7 +149,7 @@ def _append(case: Case) -> Decision | None:
         ]
     new = list(filter(None, [result.failed_cause(case.session)]))
     if not exclusions.opted_out(case.node):
-        acting = believed(case.seen, case.policy)
+        acting = fresh_incidents(case.seen, case.policy)
         overridden = override.overridden_until(acting, case.seen.siblings, case.policy, case.now)
         for incident in acting:
             if incident.id not in overridden:
@@ -180,7 +187,7 @@ def _mode_flipped(case: Case) -> Decision | None:
         return validating.end(case, Phase.CANCELLED, why)
     if by_accident(case.policy):
         return None
-    if case.phase is Phase.PENDING and case.mark is QuarantineState.ABSENT:
+    if case.phase is Phase.PENDING and case.taint_state is QuarantineState.ABSENT:
         return validating.end(
             case, Phase.CANCELLED, "the policy is Shadow now, the node is judged again"
         )
@@ -193,7 +200,7 @@ def _release_asked(case: Case) -> Decision | None:
         return None
     if asked.by == DELETED_BY:
         return validating.end(
-            case, Phase.CANCELLED, "an operator deleted the session", by=st.BY_PERSON
+            case, Phase.CANCELLED, "an operator deleted the session", by=st.BY_OPERATOR
         )
     reasons = f", {asked.reason}" if asked.reason else ""
     who = asked.by or "an operator"
@@ -201,7 +208,7 @@ def _release_asked(case: Case) -> Decision | None:
     faults = sum(cause.source != "Human" for cause in case.causes)
     still = f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
     why = f"{who} asked for it{reasons}{still if faults else ''}"
-    return validating.end(case, Phase.RELEASED, why, by=asked.by or st.BY_PERSON)
+    return validating.end(case, Phase.RELEASED, why, by=asked.by or st.BY_OPERATOR)
 
 
 def _undone(case: Case) -> Decision | None:
@@ -210,28 +217,28 @@ def _undone(case: Case) -> Decision | None:
     """
     if case.shadow:
         return None
-    changed = case.phase is not Phase.PENDING and case.mark in _CHANGED
-    if not case.mark.undone and not changed:
+    changed = case.phase is not Phase.PENDING and case.taint_state in _CHANGED
+    if not case.taint_state.undone and not changed:
         return None
     if case.seen.owner or case.seen.doubt:
         # Whether an owner is at work is not known while what is known of it is too old.
         return phases.in_phase(case)
-    if part_taken.awaits_booking(case):
+    if taint_restore.awaits_booking(case):
         return None
     if not is_fresh(case.node):
         # A cache that lags behind our own quarantine looks just the same.
         return Decision(
             step="ReadNode", because="the taint and cordon looks undone", needs_fresh_node=True
         )
-    if (again := part_taken.restored(case)) is not None:
+    if (again := taint_restore.restored(case)) is not None:
         return again
     what = {
         QuarantineState.UNCORDONED: "an operator uncordoned the node",
         QuarantineState.UNTAINTED: "an operator removed the quarantine taint",
         QuarantineState.UNRECORDED: "an operator removed or changed the node's session annotation",
         QuarantineState.FOREIGN: "an operator changed the node's session annotation",
-    }.get(case.mark, "an operator removed the taint and cordon")
-    return validating.end(case, Phase.CANCELLED, what, by=st.BY_PERSON)
+    }.get(case.taint_state, "an operator removed the taint and cordon")
+    return validating.end(case, Phase.CANCELLED, what, by=st.BY_OPERATOR)
 
 
 _CHANGED: Final = {QuarantineState.ABSENT, QuarantineState.UNRECORDED, QuarantineState.FOREIGN}
@@ -244,16 +251,20 @@ def _boot_changed(case: Case) -> Decision | None:
     """A new boot: evictions stop, the fresh health status of this boot decides, unless an operator
     does.
     """
-    if not part_taken.boot_unbooked(case):
+    if not taint_restore.boot_unbooked(case):
         return None
     node = case.node
-    status = st.noted(case.status, part_taken.NEW_BOOT, "the node rebooted", case.now)
-    by_person = any(cause.source == "Human" for cause in case.causes)
-    if case.phase is Phase.PENDING or case.shadow or (by_person and case.phase in _TAKEN_OUT):
+    status = st.noted(case.status, taint_restore.NEW_BOOT, "the node rebooted", case.now)
+    by_operator = any(cause.source == "Human" for cause in case.causes)
+    if (
+        case.phase is Phase.PENDING
+        or case.shadow
+        or (by_operator and case.phase in _OUT_OF_SERVICE)
+    ):
         # No health status ends what an operator asked for: the node stays out as it is.
         moved = touched(status, boot_id=node.boot_id)
         return case.decision(
-            part_taken.NEW_BOOT, moved, because="the node rebooted", wake_at=case.now
+            taint_restore.NEW_BOOT, moved, because="the node rebooted", wake_at=case.now
         )
     message = "The node rebooted; its fresh health status decides."
     moved = touched(
@@ -266,10 +277,10 @@ def _boot_changed(case: Case) -> Decision | None:
         moved = touched(moved, message=message)
     else:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)
-    return case.decision(part_taken.NEW_BOOT, moved, because="the node rebooted")
+    return case.decision(taint_restore.NEW_BOOT, moved, because="the node rebooted")
 
 
-_TAKEN_OUT: Final = frozenset({Phase.MARKED, Phase.DRAINING, Phase.QUARANTINED})
+_OUT_OF_SERVICE: Final = frozenset({Phase.MARKED, Phase.DRAINING, Phase.QUARANTINED})
 
 _RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
     _unreadable,

@@ -100,15 +100,15 @@ def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, no
     return found_now is not None and (found_now.since is None or found_now.since <= now)
 
 
-def taken_back(causes: Iterable[Cause], node_uid: str, policy: Policy) -> tuple[str, ...]:
+def closing_clauses(causes: Iterable[Cause], node_uid: str, policy: Policy) -> tuple[str, ...]:
     """What would end those of the causes that rest on what others say on the Node, a clause
     each.
     """
     found = (trigger_of(cause, node_uid, policy) for cause in causes)
-    return tuple(_taken_back(trigger) for trigger in found if trigger is not None)
+    return tuple(_closing_clause(trigger) for trigger in found if trigger is not None)
 
 
-def _taken_back(trigger: ExternalTrigger) -> str:
+def _closing_clause(trigger: ExternalTrigger) -> str:
     match = trigger.match
     if match.kind == "condition":
         ends = " or ".join(sorted(_opposites(match.value), reverse=True))

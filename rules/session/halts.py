@@ -32,7 +32,7 @@ _OF_PAUSES: Final = frozenset({st.PAUSED_BY, st.PAUSE_OVER})
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
 
-def opt_out_unheard(node: NodeView) -> str:
+def invalid_opt_out(node: NodeView) -> str:
     """A clause about a label that was meant to opt the node out and does not; "" where none is.
 
     `false` says what it does.
@@ -104,7 +104,7 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
     status = _with_pause_reported(case, status, halt)
     taken = None
     if halt is not None and halt.subject == PART_OF_TAINT:
-        taken = {"part": str(case.mark), "by": halt.owner}
+        taken = {"part": str(case.taint_state), "by": halt.owner}
     if taken != status.evidence.get(EVIDENCE_PART_TAKEN):
         # None and not left out: the status is written as a merge patch.
         evidence = {**status.evidence, EVIDENCE_PART_TAKEN: taken}
@@ -142,7 +142,7 @@ def _with_pause_reported(
     paused = halt is not None and halt.reason == WhyNot.PAUSED
     if halt is not None and paused and told != st.PAUSED_BY:
         by = case.seen.pauses[0].spec.by[:100]
-        return st.noted(status, st.PAUSED_BY, halt.why, case.now, by or st.BY_PERSON)
+        return st.noted(status, st.PAUSED_BY, halt.why, case.now, by or st.BY_OPERATOR)
     if not paused and told == st.PAUSED_BY:
         return st.noted(status, st.PAUSE_OVER, "no pause covers the node any more", case.now)
     return status

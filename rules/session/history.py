@@ -54,7 +54,7 @@ def needs_replacement(
     return len(earlier) + 1 >= policy.release.replace_after
 
 
-def remembered_s(session: QuarantineView, policy: Policy) -> float:
+def retention_s(session: QuarantineView, policy: Policy) -> float:
     """How long after its end an ended session still decides something: kept whatever `history`
     says, as a rule that forgets within its window is no rule.
     """
@@ -83,7 +83,7 @@ def counts_until(session: QuarantineView, policy: Policy) -> float:
     return ended_at(session) + _fleet_window_s(session, policy)
 
 
-def outlived(
+def expired_sessions(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
 ) -> tuple[DeleteObject, ...]:
     """Ended sessions that history no longer keeps: too old, or too many of one node.
@@ -100,7 +100,7 @@ def outlived(
         )
         for position, session in enumerate(ended):
             age_s = now - ended_at(session)
-            protected_s = remembered_s(session, policy)
+            protected_s = retention_s(session, policy)
             surplus = position >= MAX_PER_NODE and age_s > protected_s
             if age_s > max(KEEP_S, protected_s) or surplus:
                 uid = session.metadata.uid
@@ -159,7 +159,7 @@ def never_quarantined(session: QuarantineView) -> bool:
     return not quarantined or session.status.mode == Mode.SHADOW
 
 
-def taken_up_at(session: QuarantineView) -> float | None:
+def reopened_at(session: QuarantineView) -> float | None:
     """When the session was last taken up again after its end; None of one that never was."""
     opened = [entry for entry in session.status.timeline if entry.step == Phase.PENDING]
     return timestamps.parse_time(opened[-1].at) if len(opened) > 1 else None
@@ -167,7 +167,7 @@ def taken_up_at(session: QuarantineView) -> float | None:
 
 def wanted_at(session: QuarantineView) -> float:
     """Since when the session wants its node: its creation, or when it was taken up again."""
-    again = taken_up_at(session)
+    again = reopened_at(session)
     return session.metadata.created_at if again is None else again
 
 
@@ -184,7 +184,7 @@ def reusable(
         return None
     if not never_quarantined(latest):
         return None
-    if causes.has_human(latest) or causes.ended_by_person(latest) or joined(latest):
+    if causes.has_human(latest) or causes.ended_by_operator(latest) or joined(latest):
         return None
     ended_at = timestamps.parse_time(latest.status.phase_since)
     return latest if ended_at is not None and now - ended_at <= REUSE_S else None
@@ -197,7 +197,7 @@ class NotOpened(StrEnum):
     OPTED_OUT = "the node is opted out"
     NOT_SELECTED = "the policy does not select the node"
     REPORTED = "nothing asks for more than a report"
-    ENDED_BY_PERSON = "an operator ended its session"
+    ENDED_BY_OPERATOR = "an operator ended its session"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ class Opening:
 def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
     """For a node that is there, and has no open session."""
     assert seen.node is not None
-    acting = causes.believed(seen, policy)
+    acting = causes.fresh_incidents(seen, policy)
     due_at = seen.external.due_at
     if seen.stale and not acting:
         return Opening(not_opened=NotOpened.STALE, until=due_at)
@@ -230,6 +230,6 @@ def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
         # A fault that stays changes nothing that would wake anybody when the cancel expires.
         moments = [due_at] if due_at is not None else []
         until = min([*moments, *overridden.values()], default=None)
-        kept = NotOpened.ENDED_BY_PERSON if acting else NotOpened.REPORTED
+        kept = NotOpened.ENDED_BY_OPERATOR if acting else NotOpened.REPORTED
         return Opening(not_opened=kept, until=until)
     return Opening(incidents=incidents, earlier=reusable(seen.siblings, seen.node, policy, now))

@@ -79,7 +79,7 @@ class FleetSnapshot:
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"
     """Where the remediator's Deployment lives: fleet findings become Events there."""
-    nobody_took_over: bool = False
+    no_other_replica: bool = False
     """Leadership was handed over for the own node and came back: there is no other replica."""
     reserved: Set[str] = frozenset()
     taint_refused: frozenset[str] = frozenset()
@@ -110,7 +110,7 @@ class Unjudged(StrEnum):
     GANGS_OF_OTHERS = "the gangs of the waiting nodes are being read"
     HALT_OVER = "the end of what held it up was not judged yet"
     """So that an end of a pause starts no more drains than there are places."""
-    MARK_REFUSED = "its taint and cordon was refused a moment ago"
+    TAINT_REFUSED = "its taint and cordon was refused a moment ago"
     """The session says by whom."""
 
 
@@ -211,7 +211,7 @@ class NodeObservation:
 class Staleness(StrEnum):
     """Why a health status is not fresh, where that takes no more words."""
 
-    NO_VERDICT = "there is no health status for the node"
+    NO_HEALTH_STATUS = "there is no health status for the node"
     OTHER_NODE = "the health status is about an earlier node of that name"
     OTHER_BOOT = "the health status is from another boot"
     NO_PUBLISHER = "the health status names no publisher"
@@ -223,7 +223,7 @@ class Staleness(StrEnum):
     NO_DATA = "the agent cannot see the GPUs"
 
 
-OF_THE_AGENT: Final = frozenset(
+AGENT_PROBLEMS: Final = frozenset(
     {
         *(Staleness.POD_GONE, Staleness.POD_NOT_READY, Staleness.NO_HEARTBEAT, Staleness.SILENT),
         Staleness.NO_DATA,
@@ -267,7 +267,7 @@ def staleness(
     kubelet reported no boot gives nothing to compare with.
     """
     if health is None:
-        return Staleness.NO_VERDICT
+        return Staleness.NO_HEALTH_STATUS
     status = health.status
     if health.doubt:
         return f"the health status cannot be read in full ({health.doubt})"

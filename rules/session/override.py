@@ -68,7 +68,7 @@ def override_ends_at(session: QuarantineView, policy: Policy) -> float:
     no operator ended it.
     """
     ended_at = _ended_at(session)
-    if observation.is_open(session) or not causes.ended_by_person(session) or not ended_at:
+    if observation.is_open(session) or not causes.ended_by_operator(session) or not ended_at:
         return 0.0
     return ended_at + policy.release.cancel_expiry_s
 
@@ -77,7 +77,7 @@ def since_override(incident: IncidentStatus, sessions: Iterable[QuarantineView])
     """What is new about the incident since an operator ended a session for it, a clause; "" where
     nothing is, or nobody ended one.
     """
-    ended = [s for s in sessions if not observation.is_open(s) and causes.ended_by_person(s)]
+    ended = [s for s in sessions if not observation.is_open(s) and causes.ended_by_operator(s)]
     for session in sorted(ended, key=_ended_at, reverse=True):
         recorded = _recorded(session, EVIDENCE_SEEN)
         if any(fault.id == incident.id for fault in recorded):

@@ -60,7 +60,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
     if case.phase is Phase.QUARANTINED or case.phase is Phase.REPAIRING:
         return _quarantined(case, status, halt)
     if case.phase is Phase.MARKED:
-        return _marked(case, status, halt)
+        return _tainted(case, status, halt)
     return _draining(case, status, halt)
 
 
@@ -84,16 +84,16 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         why = messages.closed_clause(case.reported) if case.reported else "the cause went away"
         early = " before anything was done" if case.shadow or not quarantined(case.node) else ""
         return end(case, Phase.CANCELLED, f"{why}{early}")
-    if not case.shadow and case.mark is QuarantineState.WHOLE:
+    if not case.shadow and case.taint_state is QuarantineState.WHOLE:
         return _enter_tainted(case, status)
-    if not case.shadow and case.mark is QuarantineState.FOREIGN:
+    if not case.shadow and case.taint_state is QuarantineState.FOREIGN:
         return _clear_foreign(case, status)
     refused = case.seen.refused.get(NodeWrite.MARK)
-    marks = permit.start or permit.unjudged is Unjudged.MARK_REFUSED
+    marks = permit.start or permit.unjudged is Unjudged.TAINT_REFUSED
     if halt is not None:
         refusal = halt
     elif case.seen.stale and not causes.needs_no_health_status(case.causes):
-        refusal = Refusal(reason=WhyNot.VERDICT_STALE, why=case.seen.stale)
+        refusal = Refusal(reason=WhyNot.HEALTH_STATUS_STALE, why=case.seen.stale)
     elif refused is not None and not case.shadow and marks:
         refusal = refused
     elif permit.start and case.shadow:
@@ -229,7 +229,7 @@ def _sentence(
     return messages.tainted(case.causes, since, text, mark)
 
 
-def _marked(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
+def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     permit = case.seen.permit
     refusal: Refusal | None = None
     if case.drains:
@@ -327,7 +327,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
         status,
         because=kept.why if kept is not None else "waiting for the repair",
         blocked_by=kept.reason if kept is not None else (halt.reason if halt else None),
-        evicting=Evicting.LOOK if outlook.looks else Evicting.WATCH,
+        evicting=Evicting.LOOK if outlook.lists_pods else Evicting.WATCH,
         hand_over=outlook.hand_over,
         wake_at=outlook.wake_at,
     )

@@ -39,7 +39,7 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         if write.node_uid != node.uid:
             return "the node was replaced"
         session = snapshot.quarantines.get(write.session)
-        return _open(session, node, snapshot) or _marks(session, node, snapshot)
+        return _open(session, node, snapshot) or _may_taint(session, node, snapshot)
     if isinstance(write, SetRepairCondition | WriteRepairObject):
         return _repairs(write, node, snapshot)
     if isinstance(write, CreateTestJob):
@@ -139,7 +139,7 @@ def _open(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapsho
     return ""
 
 
-def _marks(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
+def _may_taint(session: QuarantineView | None, node: NodeView, snapshot: FleetSnapshot) -> str:
     """A first quarantine rests on causes; one that is put back, on the session alone."""
     if session is None or session.status.phase not in {"", Phase.PENDING}:
         return ""

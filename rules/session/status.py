@@ -26,7 +26,7 @@ from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 
 BY_GPUWARD: Final = "gpuward"
-BY_PERSON: Final = "person"
+BY_OPERATOR: Final = "person"
 NEEDS_HUMAN: Final = "QuarantineNeedsHuman"
 """Reason of the Event on a node that says what an operator has to see to."""
 PROPOSED: Final = "RepairProposed"

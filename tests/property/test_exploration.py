@@ -114,7 +114,7 @@ def _long_without_leader() -> Exploration:
 
 def test_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _holds(_long_without_leader().run())
-    monkeypatch.setattr("rules.session.part_taken._owner_just_left", _owner_counts_for_ever)
+    monkeypatch.setattr("rules.session.taint_restore._owner_just_left", _owner_counts_for_ever)
     _finds(_long_without_leader().run(), "a-word-stands")
 
 
@@ -129,8 +129,8 @@ def test_finds_18_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world: dict[str, Any] = {"faults": (1, 0), "most_states": 600}
     actors = frozenset({"reboot", "driver manager"})
     _holds(exploration(actors, 2, **world).run(), complete=False)
-    monkeypatch.setattr("rules.session.part_taken.restored", lambda _: None)
-    monkeypatch.setattr("rules.session.part_taken.awaits_booking", lambda _: False)
+    monkeypatch.setattr("rules.session.taint_restore.restored", lambda _: None)
+    monkeypatch.setattr("rules.session.taint_restore.awaits_booking", lambda _: False)
     _finds(exploration(actors, 2, **world).run(), "no-silent-return")
 
 
@@ -138,7 +138,7 @@ def test_a_session_opened_after_the_boot_knows_its_manager(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actors = frozenset({"reboot", "driver manager"})
-    monkeypatch.setattr("rules.session.part_taken._kubelet_back_at", lambda _: None)
+    monkeypatch.setattr("rules.session.taint_restore._kubelet_back_at", lambda _: None)
     report = exploration(actors, 2, faults=(1, 0), most_states=600).run()
     _finds(report, "no-silent-return")
     assert report.counterexample is not None

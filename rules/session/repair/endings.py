@@ -17,7 +17,7 @@ from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.observation import NodeObservation
 from rules.session.repair import ladder, withdrawal
-from rules.session.repair.withdrawal import TakenBack
+from rules.session.repair.withdrawal import Withdrawal
 
 MAX_ATTEMPTS: Final = 16
 """Entries of `status.repair`; the CRD allows as many."""
@@ -33,7 +33,7 @@ def with_entry(
     )
 
 
-def is_whole(case: Case, attempt: RepairAttempt) -> bool:
+def is_complete(case: Case, attempt: RepairAttempt) -> bool:
     """Whether the entry has what every entry is written with; an older definition of GPUQuarantine
     drops fields.
     """
@@ -75,8 +75,8 @@ def ended_as(
     proof: str,
 ) -> Decision:
     """The step is over; what asked for it comes off before that is written."""
-    taken = withdrawal.take_back(case, (attempt,), ends=False)
-    off = _taken_off(case, taken, withdrawal.taking_back(case, ends=False), status)
+    taken = withdrawal.withdraw(case, (attempt,), ends=False)
+    off = _taken_off(case, taken, withdrawal.node_withdrawals(case, ends=False), status)
     if isinstance(off, Decision):
         return off
     ended_at = timestamps.format_time(case.now)
@@ -120,21 +120,21 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
     )
 
 
-def last_requests(case: Case, phase: Phase) -> Decision | TakenBack:
+def last_requests(case: Case, phase: Phase) -> Decision | Withdrawal:
     """What is to be taken back before the session's end is written, or what is read first."""
     if case.shadow:
-        return TakenBack()
-    on_node = () if phase is Phase.NODE_GONE else withdrawal.taking_back(case, ends=True)
+        return Withdrawal()
+    on_node = () if phase is Phase.NODE_GONE else withdrawal.node_withdrawals(case, ends=True)
     attempts = _standing(case.status)
-    return _taken_off(case, withdrawal.take_back(case, attempts, ends=True), on_node, case.status)
+    return _taken_off(case, withdrawal.withdraw(case, attempts, ends=True), on_node, case.status)
 
 
 def _taken_off(
     case: Case,
-    taken: TakenBack,
+    taken: Withdrawal,
     on_node: tuple[SetRepairCondition | WriteRepairObject, ...],
     status: QuarantineStatus,
-) -> Decision | TakenBack:
+) -> Decision | Withdrawal:
     """What is sent for it; a decision while it has to be read, or waits for who does not
     answer.
     """
@@ -163,7 +163,7 @@ def _taken_off(
     )
 
 
-def with_left(status: QuarantineStatus, taken: TakenBack, now: float) -> QuarantineStatus:
+def with_left(status: QuarantineStatus, taken: Withdrawal, now: float) -> QuarantineStatus:
     """`status` that says which requests stand although nobody wants them any more."""
     if not taken.left:
         return status
@@ -172,11 +172,11 @@ def with_left(status: QuarantineStatus, taken: TakenBack, now: float) -> Quarant
     return st.noted(status, "RequestLeft", message, now)
 
 
-def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | TakenBack:
+def withdraw_leftovers(seen: NodeObservation, now: float, policy: Policy) -> Decision | Withdrawal:
     """What no open session concerns any more, on the Node and on objects of sessions that somebody
     deleted: nobody follows it late.
     """
-    whole = TakenBack()
+    whole = Withdrawal()
     if (node := seen.node) is not None:
         # Annotations that a kubelet can write too: their managers tell.
         if (
@@ -186,13 +186,13 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)
         writes = withdrawal.leftover_writes(node, now, known)
-        whole = TakenBack(writes=writes, told=withdrawal.told(node, now, known, writes))
+        whole = Withdrawal(writes=writes, told=withdrawal.told(node, now, known, writes))
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
-        taken = withdrawal.take_back(case, _standing(gone.status), ends=True)
+        taken = withdrawal.withdraw(case, _standing(gone.status), ends=True)
         if taken.needs is not None:
             return reading(taken.needs, _COMES_OFF)
-        whole = TakenBack(
+        whole = Withdrawal(
             waits=whole.waits or taken.waits,
             writes=(*whole.writes, *taken.writes),
             told=whole.told,
@@ -201,7 +201,7 @@ def of_nobody(seen: NodeObservation, now: float, policy: Policy) -> Decision | T
     return _heeding(seen, whole, now)
 
 
-def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: float) -> Decision:
+def cleared(decision: Decision, taken: Withdrawal, seen: NodeObservation, now: float) -> Decision:
     """`decision` about a node without a session, once what is left there comes off first.
 
     A request that stands keeps the node out of service for a while and no session from opening.
@@ -229,7 +229,7 @@ def cleared(decision: Decision, taken: TakenBack, seen: NodeObservation, now: fl
     return replace(decision, writes=writes) if writes != decision.writes else decision
 
 
-def _heeding(seen: NodeObservation, taken: TakenBack, now: float) -> TakenBack:
+def _heeding(seen: NodeObservation, taken: Withdrawal, now: float) -> Withdrawal:
     """`taken` as it is while the API server refuses such writes on the node: it waits, and after a
     while what stands is left to an operator.
     """

@@ -37,7 +37,7 @@ _KEY: Final = "gpuEvidence"
 """In `status.evidence`: digest and time of the GPUEvidence."""
 _NOTED: Final = "Evidence"
 """Timeline entry of what is on record."""
-_FIRST_LOOK_S: Final = 5.0
+_FIRST_CHECK_S: Final = 5.0
 """An agent that can ask its GPUs keeps it within 2 to 4 s (`agent/publish/evidence.py`)."""
 _EARLY_S: Final = 900.0
 """An agent that has not kept any this long after the taint and cordon has given up."""
@@ -53,13 +53,13 @@ def recorded(status: QuarantineStatus) -> str:
 def wanted_of(session: QuarantineView, now: float) -> bool:
     """Whether the edge should look for the session's evidence now."""
     status = session.status
-    if status.mode != "Enforce" or recorded(status) or status.phase not in _MARKED:
+    if status.mode != "Enforce" or recorded(status) or status.phase not in _TAINTED:
         return False
     starts = (timestamps.parse_time(status.phase_since), _at(status, Phase.MARKED))
     return any(at is not None and now - at <= _EARLY_S for at in starts)
 
 
-def look_again_s(session: QuarantineView, now: float) -> float | None:
+def next_check_s(session: QuarantineView, now: float) -> float | None:
     """In how many seconds the edge should look again for evidence that is wanted: soon after the
     quarantine, then after ever twice as long, so that it is on record when it is about as old
     again, and a storm costs four looks a node. None where the usual looks at the session will do.
@@ -67,13 +67,13 @@ def look_again_s(session: QuarantineView, now: float) -> float | None:
     tainted_at = _at(session.status, Phase.MARKED)
     if tainted_at is None or not wanted_of(session, now):
         return None
-    look_s = _FIRST_LOOK_S
-    while tainted_at + look_s <= now:
-        look_s *= 2
-    return tainted_at + look_s - now if look_s <= WAIT_S else None
+    check_s = _FIRST_CHECK_S
+    while tainted_at + check_s <= now:
+        check_s *= 2
+    return tainted_at + check_s - now if check_s <= WAIT_S else None
 
 
-_MARKED: Final = frozenset(
+_TAINTED: Final = frozenset(
     {Phase.MARKED, Phase.DRAINING, Phase.QUARANTINED, Phase.REPAIRING, Phase.VALIDATING}
 )
 
@@ -132,7 +132,7 @@ def _at(status: QuarantineStatus, step: str) -> float | None:
     )
 
 
-def outlived_evidence(
+def expired_evidence(
     kept: Iterable[ObjectMeta], sessions: Iterable[str], now: float
 ) -> tuple[DeleteObject, ...]:
     """Evidence that history no longer keeps: of a session that is gone, and older than `keep`."""

@@ -24,7 +24,7 @@ from rules.catalog.reason import Level
 from rules.policy.policy import Policy
 from rules.repair import ladder
 from rules.repair.adapter import NewObject, RepairAction, mentions
-from rules.repair.ladder import Climb, Rung, Step
+from rules.repair.ladder import LadderPosition, Rung, Step
 from rules.session import external, history, observation
 from rules.session.causes import level_in_effect
 from rules.session.validation import result as test_result
@@ -45,14 +45,14 @@ def next_step(
     health: HealthView | None,
     policy: Policy,
     now: float,
-) -> Climb:
+) -> LadderPosition:
     """Where the ladder leads now for the causes that hold."""
     repair = policy.repair
     causes = tuple(causes)
     begins = ladder.begins_at(asked_for(session, causes, health, policy))
     if any(cause.source == test_result.SOURCE for cause in causes):
         begins = ladder.above(begins, taken_in(session))
-    return ladder.climb(
+    return ladder.next_rung(
         begins,
         adapters={step: wanted.adapter for step, wanted in repair.steps.items()},
         taken=taken_in(session),
@@ -64,7 +64,7 @@ def next_step(
     )
 
 
-NOBODY_ACCUSED: Final = "would have to name its GPUs, and no cause accuses one that is there"
+NO_ACCUSED_GPU: Final = "would have to name its GPUs, and no cause accuses one that is there"
 
 
 def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) -> dict[str, str]:
@@ -80,7 +80,7 @@ def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) ->
     gpus = health.status.gpus if health is not None else ()
     there = {gpu.uuid for gpu in gpus if gpu.uuid}
     accused = set(accused_by(session, health))
-    return {} if accused and (not there or accused & there) else {Step.RESET_GPU: NOBODY_ACCUSED}
+    return {} if accused and (not there or accused & there) else {Step.RESET_GPU: NO_ACCUSED_GPU}
 
 
 def must_name(step: str, action: RepairAction) -> bool:
@@ -107,7 +107,7 @@ def approved(session: QuarantineView, causes: Iterable[Cause], rung: Rung, polic
     """Whether the step may begin without another word: the policy reports it, or an operator
     did.
     """
-    return policy.repair.mode == "Auto" or word_for(session, causes, rung.step) is not None
+    return policy.repair.mode == "Auto" or approval_for(session, causes, rung.step) is not None
 
 
 def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
@@ -137,7 +137,7 @@ def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> Repair
     if asked_at is None:
         return asked if any(cause.source != "Human" for cause in causes) else None
     for cause in causes:
-        since = (timestamps.parse_time(cause.at), history.taken_up_at(session))
+        since = (timestamps.parse_time(cause.at), history.reopened_at(session))
         if cause.source != "Human" and all(at is None or at <= asked_at for at in since):
             return asked
     return None
@@ -149,7 +149,9 @@ def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
     return asked.step if asked is not None else ""
 
 
-def word_for(session: QuarantineView, causes: Iterable[Cause], step: str) -> RepairRequest | None:
+def approval_for(
+    session: QuarantineView, causes: Iterable[Cause], step: str
+) -> RepairRequest | None:
     """The request of the operator who let this very step go, as it holds for the causes that hold;
     None where nobody did.
     """
@@ -263,19 +265,21 @@ def rungs(
     over = session.status.phase == Phase.VALIDATING or not observation.is_open(session)
     if policy.repair.mode == "Off" or not drains or over:
         return tuple(map(_tried, attempts))
-    led = next_step(session, siblings, causes, health, policy, now)
-    return tuple(_all(attempts, led, policy))
+    position = next_step(session, siblings, causes, health, policy, now)
+    return tuple(_all(attempts, position, policy))
 
 
-def _all(attempts: tuple[RepairAttempt, ...], led: Climb, policy: Policy) -> Iterator[LadderRung]:
-    passed = dict(led.passed)
-    begins = led.begins.rank if led.begins is not None else len(ladder.LADDER)
+def _all(
+    attempts: tuple[RepairAttempt, ...], position: LadderPosition, policy: Policy
+) -> Iterator[LadderRung]:
+    passed = dict(position.passed)
+    begins = position.begins.rank if position.begins is not None else len(ladder.LADDER)
     for step in ladder.LADDER:
         mine = [attempt for attempt in attempts if attempt.step == step]
         yield from map(_tried, mine)
         if any(attempt.counts for attempt in mine) or step.rank < begins:
             continue
-        yield _untried(step, led, passed.get(step, ""), policy)
+        yield _untried(step, position, passed.get(step, ""), policy)
 
 
 def _tried(attempt: RepairAttempt) -> LadderRung:
@@ -290,11 +294,11 @@ def _tried(attempt: RepairAttempt) -> LadderRung:
     )
 
 
-def _untried(step: Step, led: Climb, passed: str, policy: Policy) -> LadderRung:
+def _untried(step: Step, position: LadderPosition, passed: str, policy: Policy) -> LadderRung:
     wanted = policy.repair.steps.get(step)
     adapter = wanted.adapter if wanted is not None else ""
-    if led.rung is not None and led.rung.step == step:
-        return LadderRung(step=step, state=NEXT, adapter=adapter, attempt=led.rung.attempt)
+    if position.rung is not None and position.rung.step == step:
+        return LadderRung(step=step, state=NEXT, adapter=adapter, attempt=position.rung.attempt)
     if passed or not adapter:
         return LadderRung(step=step, state=PASSED, said=passed or "has no adapter")
     return LadderRung(step=step, state=LATER, adapter=adapter)

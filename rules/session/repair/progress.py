@@ -16,7 +16,7 @@ from rules.drain import drain_plan
 from rules.repair import adapter, ladder, objects
 from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
-from rules.repair.objects import ObjectSeen, Sight
+from rules.repair.objects import ObjectSeen, ReadState
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair import endings, evidence, readiness, request, withdrawal
@@ -49,12 +49,12 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         spelled = f"{timeout_s / 60:.0f} min" if timeout_s >= 120 else f"{timeout_s:.0f} s"
         why = f"not proven within {spelled}: {proof.clause}"
         return endings.ended_as(case, status, attempt, RepairState.FAILED, why)
-    query, look_s = _followed(attempt), _look_s(case, attempt)
+    query, check_s = _followed(attempt), _check_interval_s(case, attempt)
     # Read again at each check that is due, and not at every wake-up.
-    seen = request.read_lately(case, query, 0.9 * look_s) if query is not None else None
+    seen = request.read_lately(case, query, 0.9 * check_s) if query is not None else None
     if query is not None and seen is None:
         return endings.reading(query)
-    gave_up, over = _said_by(attempt, seen)
+    gave_up, over = _object_outcome(attempt, seen)
     if gave_up and case.node.boot_id == attempt.before.boot_id:
         # In another boot its word is about the one before: a Job, say, that the reboot ended.
         why = f"{attempt.adapter} gave up: {gave_up}"
@@ -75,11 +75,11 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         because=proof.clause,
         # Nobody is to stay moved off for an object that is over, of another boot too; and once it
         # is through, the proof needs our agent to look again.
-        before=withdrawal.letting_back(case) if over else (),
+        before=withdrawal.restored_labels(case) if over else (),
         evicting=Evicting.WATCH,
         wake_at=min(
             endings.started_at(case, attempt) + timeout_s,
-            case.now + (look_s if query is not None else timeout_s),
+            case.now + (check_s if query is not None else timeout_s),
         ),
     )
 
@@ -92,7 +92,7 @@ _YOUNG: Final = 0.25
 _SOONEST_S: Final = 1.0
 
 
-def _look_s(case: Case, attempt: RepairAttempt) -> float:
+def _check_interval_s(case: Case, attempt: RepairAttempt) -> float:
     """How soon the object of a step that was asked for is checked again."""
     took_s = case.now - (timestamps.parse_time(attempt.asked_at or attempt.started_at) or case.now)
     return min(_FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
@@ -107,13 +107,13 @@ def _followed(attempt: RepairAttempt) -> ObjectAddress | None:
     return objects.address_of(attempt.target) if says else None
 
 
-def _said_by(attempt: RepairAttempt, seen: ObjectSeen | None) -> tuple[str, bool]:
+def _object_outcome(attempt: RepairAttempt, seen: ObjectSeen | None) -> tuple[str, bool]:
     """Why the one that was asked gave up, a clause, and whether its object does no more."""
     action = adapter.recorded(attempt.action)
     if seen is None or not isinstance(action, NewObject) or attempt.target is None:
         return "", False
-    if seen.sight is not Sight.FOUND or not seen.found:
-        return "", seen.sight is Sight.ABSENT
+    if seen.state is not ReadState.FOUND or not seen.found:
+        return "", seen.state is ReadState.ABSENT
     why = objects.given_up(action, objects.address_of(attempt.target).words, seen.found[0])
     through = action.done is not None and objects.holds(action.done, seen.found[0])
     return why, bool(why) or through
@@ -163,7 +163,7 @@ def go_on(
     case: Case, status: QuarantineStatus, attempt: RepairAttempt, halt: Refusal | None
 ) -> Decision:
     """A step on record of which nobody knows whether it was asked for: ask, wait or give it up."""
-    if not endings.is_whole(case, attempt):
+    if not endings.is_complete(case, attempt):
         why = "the definition of GPUQuarantine does not keep its record"
         return _given_up(case, status, attempt, why)
     if attempt.before.boot_id != case.node.boot_id and case.node.boot_id:
@@ -191,7 +191,7 @@ def go_on(
     if call is not None and call.verdict.asked:
         return _ask(case, status, attempt)
     waits = readiness.not_now(case, Step(attempt.step), halt, f"{attempt.step} waits", " until")
-    if waits is not None and not waits.looks:
+    if waits is not None and not waits.lists_pods:
         return _held(case, status, attempt, waits)
     call = request.call_for(case, attempt)
     if call.needs is not None:
@@ -342,8 +342,8 @@ def _held(
         because=clause or waits.then,
         blocked_by=waits.refusal.reason if waits.refusal is not None else None,
         # What holds it may last: whoever was moved off comes back meanwhile.
-        before=withdrawal.letting_back(case) if waits.refusal is not None else (),
-        evicting=Evicting.LOOK if waits.looks else Evicting.WATCH,
+        before=withdrawal.restored_labels(case) if waits.refusal is not None else (),
+        evicting=Evicting.LOOK if waits.lists_pods else Evicting.WATCH,
         hand_over=waits.hand_over,
         wake_at=waits.wake_at,
     )

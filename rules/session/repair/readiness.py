@@ -20,7 +20,7 @@ from rules.api.writes import Decision, Evicting
 from rules.catalog import explanations
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair import adapter
-from rules.repair.ladder import Climb, Rung, Step
+from rules.repair.ladder import LadderPosition, Rung, Step
 from rules.session import external, halts
 from rules.session import status as st
 from rules.session.case import Case, touched
@@ -34,7 +34,7 @@ OWN_ENDS_S: Final = 120.0
 in the way: the grace of kubelet and Job controller, twice."""
 
 
-def pods_in_the_way(case: Case, *, lost: bool = False) -> Refusal | None:
+def blocking_pods(case: Case, *, lost: bool = False) -> Refusal | None:
     """Pods that a list shows on the node, and that have to go first.
 
     Those of our own Jobs end by themselves: what is left of a step or test that ended a moment ago
@@ -81,7 +81,7 @@ def _ended_lately(case: Case) -> bool:
     return case.now - last <= OWN_ENDS_S
 
 
-EVIDENCE_LOOK_S: Final = 5.0
+EVIDENCE_CHECK_S: Final = 5.0
 """How often a step that waits for evidence looks again."""
 _HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
 """Steps that a node which did not come back from an earlier one may still get."""
@@ -99,7 +99,7 @@ class Outlook:
     """What blocks it; None where nothing does."""
     proposes: str = ""
     """The step that an operator has to approve; "" where nobody is asked."""
-    looks: bool = False
+    lists_pods: bool = False
     """The node is to be listed until it is certain that nothing uses a GPU there."""
     hand_over: bool = False
     wake_at: float | None = None
@@ -129,9 +129,9 @@ def not_now(
     if halts.unreachable(case) and not lost:
         return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
     if case.seen.stale and not lost:
-        return no(WhyNot.VERDICT_STALE, case.seen.stale)
+        return no(WhyNot.HEALTH_STATUS_STALE, case.seen.stale)
     silent = lost and halts.unreachable(case)
-    if (pods := pods_in_the_way(case, lost=silent)) is not None:
+    if (pods := blocking_pods(case, lost=silent)) is not None:
         return waits(pods)
     permit = case.seen.permit
     if permit.refusal is not None:
@@ -141,11 +141,11 @@ def not_now(
         return Outlook(then=next_clause, wake_at=case.now + 1.0)
     if not is_certain(case, lost=silent):
         then = f"{next_clause}{joint} {emptied_clause(case)}"
-        return Outlook(then=then, looks=True, wake_at=case.now + LISTS_FRESH_S)
+        return Outlook(then=then, lists_pods=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := evidence.awaited_until(case, step)) is not None:
         kept = f"its agent has kept evidence, or without at {timestamps.utc(until)}"
         then = f"{next_clause}{joint} {kept}"
-        return Outlook(then=then, looks=True, wake_at=min(until, case.now + EVIDENCE_LOOK_S))
+        return Outlook(then=then, lists_pods=True, wake_at=min(until, case.now + EVIDENCE_CHECK_S))
     return None
 
 
@@ -169,17 +169,17 @@ def begin_step(
     """The next step of a drained node: begun, or why not now; None where nobody wants one."""
     if not is_wanted(case) or not case.drains:
         return None
-    led = led_to(case)
-    next_clause = _leads(case, led)
-    if led.rung is None:
+    position = ladder_position(case)
+    next_clause = _leads(case, position)
+    if position.rung is None:
         refusal = Refusal(reason=WhyNot.NO_STEP_LEFT, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal)
-    rung = led.rung
+    rung = position.rung
     if not ladder.approved(case.session, case.causes, rung, case.policy):
         refusal = Refusal(reason=WhyNot.APPROVAL, why=next_clause, permanent=True)
         return Outlook(then=next_clause, refusal=refusal, proposes=rung.step)
     waits = not_now(case, rung.step, halt, next_clause)
-    if waits is not None and not waits.looks:
+    if waits is not None and not waits.lists_pods:
         return waits
     return _begun(case, status, rung, next_clause, waits)
 
@@ -189,7 +189,7 @@ def awaited(case: Case) -> str:
     causes ask for, whoever does it.
     """
     if is_wanted(case) and case.drains:
-        return _leads(case, led_to(case))
+        return _leads(case, ladder_position(case))
     asked = ladder.asked_for(case.session, case.causes, case.seen.health, case.policy)
     if asked and explanations.NO_REPAIR.issuperset(asked):
         return "waiting for its causes to close, none of them asks for a repair"
@@ -201,10 +201,10 @@ def awaited(case: Case) -> str:
     return f"waiting for the repair{how}, then the health status decides"
 
 
-def _leads(case: Case, led: Climb) -> str:
-    rung = led.rung
+def _leads(case: Case, position: LadderPosition) -> str:
+    rung = position.rung
     if rung is None:
-        return f"no repair step is left ({led.clause}), {_who_decides(case)}"
+        return f"no repair step is left ({position.clause}), {_who_decides(case)}"
     if ladder.approved(case.session, case.causes, rung, case.policy):
         return f"{rung.step} by {rung.adapter} is next"
     return (
@@ -215,7 +215,7 @@ def _leads(case: Case, led: Climb) -> str:
 
 def _who_decides(case: Case) -> str:
     """An operator; where all of it rests on what others say on the Node, they may take it back."""
-    ends = external.taken_back(case.causes, case.session.spec.node_uid, case.policy)
+    ends = external.closing_clauses(case.causes, case.session.spec.node_uid, case.policy)
     if not ends or len(ends) < len(case.causes):
         return "an operator decides"
     return f"an operator decides, or it ends with {messages.name_list(ends, 2)}"
@@ -252,20 +252,20 @@ def would_repair(case: Case) -> str:
     """What Shadow says of the ladder, to go on with its sentence; "" where nobody wants it."""
     if not is_wanted(case):
         return ""
-    led = led_to(case)
-    if led.rung is None:
-        return f", then an operator would decide ({led.clause})"
-    return f", then {led.rung.step} would be asked of {led.rung.adapter}"
+    position = ladder_position(case)
+    if position.rung is None:
+        return f", then an operator would decide ({position.clause})"
+    return f", then {position.rung.step} would be asked of {position.rung.adapter}"
 
 
 def is_wanted(case: Case) -> bool:
     """Whether there is anything for a ladder: what people ask for, people end, or repair."""
     off = case.policy.repair.mode == "Off"
-    by_person = bool(ladder.chosen(case.session, case.causes))
-    return not off and (by_person or any(cause.source != "Human" for cause in case.causes))
+    by_operator = bool(ladder.chosen(case.session, case.causes))
+    return not off and (by_operator or any(cause.source != "Human" for cause in case.causes))
 
 
-def led_to(case: Case) -> Climb:
+def ladder_position(case: Case) -> LadderPosition:
     """Where the ladder leads now."""
     return ladder.next_step(
         case.session,
@@ -282,20 +282,20 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     attempt = structs.replace(attempt, target=call.target)
     status = touched(status, repair=(*endings.with_room(status.repair), attempt))
     status = evidence.noted_without(case, status, Step(attempt.step))
-    by_person = ""
-    if (asked := ladder.word_for(case.session, case.causes, attempt.step)) is not None:
+    by_operator = ""
+    if (asked := ladder.approval_for(case.session, case.causes, attempt.step)) is not None:
         # Last in its sentence: what has no room there is their words.
-        by_person = f"; {messages.approved_by(asked)}"
+        by_operator = f"; {messages.approved_by(asked)}"
         # The session keeps the word on one step only; its timeline that on each.
         at = ladder.requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
-        by = asked.by or st.BY_PERSON
+        by = asked.by or st.BY_OPERATOR
         status = st.noted(status, st.APPROVED, asked.reason, when, by, subject=attempt.step)
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
         f"{attempt.step} is to be asked of {attempt.adapter} for "
         f"{messages.causes_clause(case.causes)} "
-        f"(attempt {attempt.attempt} on this node){by_person}."
+        f"(attempt {attempt.attempt} on this node){by_operator}."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)

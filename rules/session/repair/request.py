@@ -22,7 +22,7 @@ from rules.repair.adapter import (
     RequestFacts,
 )
 from rules.repair.ladder import Step
-from rules.repair.objects import AskAssessment, ObjectSeen, Sight
+from rules.repair.objects import AskAssessment, ObjectSeen, ReadState
 from rules.session.case import Case
 from rules.session.repair import ladder
 
@@ -109,7 +109,7 @@ def call_for(case: Case, attempt: RepairAttempt) -> Call:
         return replace(_no(_unknown(attempt)), target=call.target)
     nobody = ladder.must_name(attempt.step, action) and not facts_of(case, attempt).gpus
     if call.write is not None and nobody:
-        return replace(_no(f"{attempt.step} {ladder.NOBODY_ACCUSED}"), target=call.target)
+        return replace(_no(f"{attempt.step} {ladder.NO_ACCUSED_GPU}"), target=call.target)
     return call
 
 
@@ -185,7 +185,7 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
     seen = read_lately(case, address, FRESH_S)
     if seen is None:
         return Call(needs=address)
-    if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
+    if seen.state not in {ReadState.FOUND, ReadState.ABSENT}:
         return _no(seen.why or f"{address.words} cannot be read")
     found = seen.found[0] if seen.found else None
     target = attempt.target or objects.target_of(address, found)
@@ -203,7 +203,7 @@ def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> 
     seen = read_lately(case, query, FRESH_S)
     if seen is None:
         return Call(needs=query)
-    if seen.sight not in {Sight.FOUND, Sight.ABSENT}:
+    if seen.state not in {ReadState.FOUND, ReadState.ABSENT}:
         return _no(seen.why or f"{query.words} cannot be read", again_s)
     node = case.node.name
     if known is not None:
@@ -249,7 +249,7 @@ def _creating(
         if seen is None:
             return Call(needs=query, target=target)
         part = objects.at(seen.found[0], "template") if seen.found else None
-        if seen.sight is not Sight.FOUND or not isinstance(part, dict):
+        if seen.state is not ReadState.FOUND or not isinstance(part, dict):
             why = seen.why or f"{query.words} has no template"
             return Call(target=target, verdict=AskAssessment(cannot=why))
         body = objects.merged({"spec": {"template": part}}, body)

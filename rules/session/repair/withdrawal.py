@@ -18,11 +18,11 @@ from rules.api.writes import EmitEvent, node_event
 from rules.repair import adapter, objects
 from rules.repair.adapter import NewObject, NodeLabel
 from rules.repair.ladder import Step
-from rules.repair.objects import Sight
+from rules.repair.objects import ReadState
 from rules.session.case import Case
 from rules.session.repair.request import ASKS, FRESH_S, carries, read_lately
 
-_OUR_WORDS: Final = re.compile(
+_OUR_MESSAGE: Final = re.compile(
     rf"[a-z0-9.-]{{1,253}}-({'|'.join(step.lower() for step in Step)})-[0-9]{{1,6}}: "
     rf"({'|'.join(Step)}) {ASKS} "
 )
@@ -35,7 +35,9 @@ def may_have_asked(attempt: RepairAttempt) -> bool:
     return bool(attempt.asked_at) or attempt.state == RepairState.ASKED
 
 
-def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
+def node_withdrawals(
+    case: Case, *, ends: bool
+) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
     """What is on the node of requests that ended: off with it, so that nobody follows it late.
 
     A request for a replacement stays while the session does: the node serves nobody, and whoever
@@ -49,10 +51,10 @@ def taking_back(case: Case, *, ends: bool) -> tuple[SetRepairCondition | WriteRe
         for kind in asked_of(case.node)
         if any(carries(case.node, attempt, kind) for attempt in past)
     )
-    return (*conditions, *letting_back(case))
+    return (*conditions, *restored_labels(case))
 
 
-def letting_back(case: Case) -> tuple[WriteRepairObject, ...]:
+def restored_labels(case: Case) -> tuple[WriteRepairObject, ...]:
     """The write that lets everybody back who was moved off the GPUs; () where nobody was."""
     return repair_writes.restoring(
         case.seen.node, case.session.name, repair_writes.cleared_in((case.session,))
@@ -79,7 +81,7 @@ def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any
     return meta
 
 
-def taking_off(
+def deletion_of(
     case: Case, attempt: RepairAttempt, action: NewObject, json: Mapping[str, Any]
 ) -> tuple[WriteRepairObject, ...]:
     """The deletion of the object that the request made, as it was just read."""
@@ -117,7 +119,7 @@ def is_our_request(node: NodeView, kind: str) -> bool:
     """Whether a session set the condition, or took it back; one that others set is theirs."""
     found = node.condition(kind)
     message = found.message if found is not None else ""
-    return _OUR_WORDS.match(message) is not None or message == _NOT_ASKED
+    return _OUR_MESSAGE.match(message) is not None or message == _NOT_ASKED
 
 
 def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[str, Any]:
@@ -157,7 +159,7 @@ def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenBack:
+class Withdrawal:
     """How requests come off: read this, wait for that, or send these."""
 
     needs: ObjectAddress | None = None
@@ -176,7 +178,7 @@ TAKE_BACK_S: Final = 600.0
 """How long an object that cannot be read keeps a step or a session from ending."""
 
 
-def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> TakenBack:
+def withdraw(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> Withdrawal:
     """What takes the requests of these attempts off their objects; `ends`: the session does."""
     writes: list[SetRepairCondition | WriteRepairObject] = []
     left: list[str] = []
@@ -199,16 +201,16 @@ def take_back(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) ->
         query = objects.address_of(attempt.target)
         seen = read_lately(case, query, FRESH_S)
         if seen is None:
-            return TakenBack(needs=query)
-        if seen.sight is Sight.UNREAD:
+            return Withdrawal(needs=query)
+        if seen.state is ReadState.UNREAD:
             since = case.now if seen.failing_since is None else seen.failing_since
             if case.now - since < TAKE_BACK_S:
-                return TakenBack(waits=f"{query.words} cannot be read ({seen.why})")
-        if seen.sight in {Sight.UNREAD, Sight.FORBIDDEN}:
+                return Withdrawal(waits=f"{query.words} cannot be read ({seen.why})")
+        if seen.state in {ReadState.UNREAD, ReadState.FORBIDDEN}:
             left.append(f"{query.words} ({seen.why})")
-        if seen.sight is Sight.FOUND and seen.found:
-            writes += taking_off(case, attempt, action, seen.found[0])
-    return TakenBack(writes=tuple(writes), left=", ".join(left))
+        if seen.state is ReadState.FOUND and seen.found:
+            writes += deletion_of(case, attempt, action, seen.found[0])
+    return Withdrawal(writes=tuple(writes), left=", ".join(left))
 
 
 _MOST_NAMED: Final = 8

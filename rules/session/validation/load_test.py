@@ -33,7 +33,7 @@ from rules.session.validation.result import (
     Assessment,
     Check,
     Result,
-    by_gravity,
+    by_severity,
     changed,
     failed_cause,
     is_ours,
@@ -52,7 +52,7 @@ TRIES: Final = 2
 """So often a test may come to nothing before an operator has to look."""
 SLACK_S: Final = 60.0
 """What Job controller and kubelet need to say that a Job is over its own deadline."""
-LOOK_S: Final = 5.0
+CHECK_S: Final = 5.0
 """How often the Job is read while it runs; one that began a moment ago is read more often."""
 _KEPT: Final = 16
 """Tests kept in the session; the CRD allows as many."""
@@ -148,8 +148,8 @@ def _not_now(case: Case, halt: Refusal | None, no_data: str) -> Refusal | None:
     if (held := halts.hold_of(case)) is not None:
         return held
     if no_data:
-        return Refusal(reason=WhyNot.VERDICT_STALE, why=no_data)
-    return readiness.pods_in_the_way(case)
+        return Refusal(reason=WhyNot.HEALTH_STATUS_STALE, why=no_data)
+    return readiness.blocking_pods(case)
 
 
 def _given_up(status: QuarantineStatus) -> Refusal:
@@ -186,13 +186,13 @@ def _said(
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
     # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
     # them.
-    looks = refusal is None and under_way(status) is None
+    lists_pods = refusal is None and under_way(status) is None
     return case.decision(
         step,
         status,
         because=clause,
         blocked_by=refusal.reason if refusal is not None else None,
-        evicting=Evicting.LOOK if looks else Evicting.WATCH,
+        evicting=Evicting.LOOK if lists_pods else Evicting.WATCH,
         wake_at=case.now + wake_s,
     )
 
@@ -256,7 +256,7 @@ def _follow(
         f"{test.object}, {outcome.clause}), it has until {timestamps.utc(started + timeout_s)}"
     )
     # What ends at once is mostly a Job that cannot run: that is known soon, too.
-    wake_s = min(LOOK_S, max(1.0, case.now - started))
+    wake_s = min(CHECK_S, max(1.0, case.now - started))
     return _said(case, status, "AwaitTest", clause, wake_s=wake_s)
 
 
@@ -292,7 +292,7 @@ def _make(
             return _ended(case, status, test, _nothing(why))
         kept = refused or Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
         status = st.with_refusal(status, case.now, kept, f"Not tested: {why}.")
-        return _said(case, status, "HoldTest", f"not released: {why}", kept, wake_s=LOOK_S)
+        return _said(case, status, "HoldTest", f"not released: {why}", kept, wake_s=CHECK_S)
     status = changed(status, msgspec.structs.replace(test, state=ValidationState.ASKED))
     message = f"Job {test.object} tests its GPUs under load"
     status = st.noted(status, "TestAsked", message, case.now)
@@ -356,7 +356,7 @@ def _ended(
 ) -> Decision:
     """Its word is in, or is not to come: on record, and what follows is decided next."""
     state = _STATES[result.verdict]
-    checks = by_gravity(result.checks)[:_CHECKS]
+    checks = by_severity(result.checks)[:_CHECKS]
     made = "1 check" if len(result.checks) == 1 else f"{len(result.checks)} checks"
     message = result.message or f"{made}, result {result.verdict}"
     ended = _over(case, test, state, message, str(result.verdict), checks)

@@ -46,7 +46,7 @@ class Assessment(StrEnum):
     """Wrong data, a hang, a GPU lost or missing."""
 
 
-_BY_GRAVITY: Final = {verdict: gravity for gravity, verdict in enumerate(Assessment)}
+_BY_SEVERITY: Final = {verdict: gravity for gravity, verdict in enumerate(Assessment)}
 
 _BY_STATUS: Final = {
     0: Assessment.PASS,
@@ -83,12 +83,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def worst(assessments: Iterable[Assessment]) -> Assessment:
     """The most severe of them; `unknown` of none, since nothing was tested."""
-    return max(assessments, key=_BY_GRAVITY.__getitem__, default=Assessment.UNKNOWN)
+    return max(assessments, key=_BY_SEVERITY.__getitem__, default=Assessment.UNKNOWN)
 
 
-def by_gravity(checks: Iterable[Check]) -> list[Check]:
+def by_severity(checks: Iterable[Check]) -> list[Check]:
     """The most severe first."""
-    return sorted(checks, key=lambda check: -_BY_GRAVITY[check.verdict])
+    return sorted(checks, key=lambda check: -_BY_SEVERITY[check.verdict])
 
 
 def read(exit_status: int, text: str) -> Result:

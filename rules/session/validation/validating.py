@@ -28,7 +28,8 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     """All causes are closed: evictions have stopped with this decision."""
     status = st.with_refusal(status, case.now, None)
     status = _kept(
-        status, dict.fromkeys((EVIDENCE_ANEW, load_test.EVIDENCE_UNJUDGED, EVIDENCE_UNOBSERVED))
+        status,
+        dict.fromkeys((EVIDENCE_RESTARTED, load_test.EVIDENCE_UNJUDGED, EVIDENCE_UNOBSERVED)),
     )
     until = case.now + case.policy.release.healthy_for_s
     test = load_test.wanted(case)
@@ -50,14 +51,14 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     status = status if case.no_data else _kept(status, {load_test.EVIDENCE_UNJUDGED: None})
     if (test := load_test.tested_first(case, status, halt, no_data)) is not None:
         return test
-    refusal = _unseen(halt, no_data) if no_data else None
+    refusal = _no_data_refusal(halt, no_data) if no_data else None
     # Nor does healthy time count that passed while nobody of gpuward looked.
     had_no_data = _was_unknown(case.status) or drain_plan.was_away(
         case.now, case.seen.last_active_at
     )
     if had_no_data and not no_data:
         # The clock counts healthy time that was seen; it starts again with sight.
-        status = _anew(status, case.status, case.now)
+        status = _restarted(status, case.status, case.now)
     began = case.now if had_no_data and not no_data else case.phase_since
     tested_at = result.passed_at(status, case.node.boot_id)
     began = max(began, tested_at or began)
@@ -82,7 +83,7 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         clauses = "; ".join([f"{load_test.known_clause(case, status)}: {why}", *also])
         sentence = messages.bounded(st.sentence(clauses))
     else:
-        said = status.evidence.get(EVIDENCE_ANEW)
+        said = status.evidence.get(EVIDENCE_RESTARTED)
         closed_at, until_then = _closed_at(case), said[:200] if isinstance(said, str) else ""
         sentence = messages.validating(
             began, until, why, case.reported, closed_at, until_then, also
@@ -178,45 +179,45 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     )
 
 
-EVIDENCE_ANEW: Final = "healthyTimeAnew"
+EVIDENCE_RESTARTED: Final = "healthyTimeAnew"
 """Why healthy time began again, of the beginning that counts now: how it was until then."""
 EVIDENCE_UNOBSERVED: Final = "unseen"
 """Why the node could not be seen at the last check: healthy time begins again with sight. An older
 release wrote `true`."""
 AWAY: Final = "no remediator led"
 _REBOOTED: Final = "the node ran another boot"
-_NOT_SEEN: Final = "the node could not be seen"
+_NO_DATA: Final = "the node could not be seen"
 
 
 def rebooted(status: QuarantineStatus) -> QuarantineStatus:
     """`status` of a node that booted a moment ago."""
-    return _kept(status, {EVIDENCE_ANEW: _REBOOTED, load_test.EVIDENCE_UNJUDGED: True})
+    return _kept(status, {EVIDENCE_RESTARTED: _REBOOTED, load_test.EVIDENCE_UNJUDGED: True})
 
 
-def _anew(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
+def _restarted(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
     """`status` whose healthy time begins now, with sight: why not earlier is in the evidence of
     `stored`, or else nobody looked.
     """
     kept = stored.evidence.get(EVIDENCE_UNOBSERVED)
-    why = kept if isinstance(kept, str) else _NOT_SEEN if _was_unknown(stored) else AWAY
+    why = kept if isinstance(kept, str) else _NO_DATA if _was_unknown(stored) else AWAY
     return touched(
-        _kept(status, {EVIDENCE_ANEW: why[:200]}), phase_since=timestamps.format_time(now)
+        _kept(status, {EVIDENCE_RESTARTED: why[:200]}), phase_since=timestamps.format_time(now)
     )
 
 
-def _unseen(halt: Refusal | None, no_data: str) -> Refusal:
+def _no_data_refusal(halt: Refusal | None, no_data: str) -> Refusal:
     """Why a node that cannot be seen is not released. An owner at work comes first: its agent lets
     go of the driver for it, so waiting helps, and what is to be seen to is the owner's work.
     """
     if halt is not None and halt.reason is WhyNot.STAND_DOWN:
         return replace(halt, why=f"{halt.why}; meanwhile {no_data}")
-    return Refusal(reason=WhyNot.VERDICT_STALE, why=no_data)
+    return Refusal(reason=WhyNot.HEALTH_STATUS_STALE, why=no_data)
 
 
 def _was_unknown(stored: QuarantineStatus) -> bool:
     """Whether nobody could see the node at the last check."""
     return bool(stored.evidence.get(EVIDENCE_UNOBSERVED)) or (
-        st.blocked_by(stored) == WhyNot.VERDICT_STALE
+        st.blocked_by(stored) == WhyNot.HEALTH_STATUS_STALE
     )
 
 
@@ -240,7 +241,7 @@ def end(
         note = quarantine_taint.read_note(node)
         # A taint and cordon without a readable note is ours: nobody else had the node when it went
         # on.
-        unread = case.phase is not Phase.PENDING and case.mark is QuarantineState.UNRECORDED
+        unread = case.phase is not Phase.PENDING and case.taint_state is QuarantineState.UNRECORDED
         carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
         return Decision(
@@ -280,7 +281,7 @@ def end(
 
 def _with_override(case: Case, by: str) -> QuarantineStatus:
     """The status with the record of what an operator who ends the session saw."""
-    if by != st.BY_PERSON and case.session.spec.release is None:
+    if by != st.BY_OPERATOR and case.session.spec.release is None:
         return case.status
     seen = override.seen_when_ended(case.session, case.seen.health)
     return touched(case.status, evidence={**case.status.evidence, override.EVIDENCE_SEEN: seen})

@@ -9,7 +9,7 @@ from rules.api.gpu_record import RecordStatus, node_record_name
 from rules.api.quarantine import Cause
 from rules.api.timestamps import format_time
 from rules.fleet.turns import judge_fleet
-from rules.session.external import _id, taken_back
+from rules.session.external import _id, closing_clauses
 from tests.support.scenario.repair_world import NODE, RecordWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -331,7 +331,7 @@ def test_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> 
     policy = policy_of(external=[trigger(**given)])
     (known,) = policy.external
     cause = Cause(source="External", incident=_id("uid", known))
-    (said,) = taken_back([cause, Cause(source="Human")], "uid", policy)
+    (said,) = closing_clauses([cause, Cause(source="Human")], "uid", policy)
     assert said.endswith(ends)
 
 

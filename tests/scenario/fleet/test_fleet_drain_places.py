@@ -59,7 +59,7 @@ def test_our_own_node_hands_over_whatever_way_it_came() -> None:
 
 def test_our_own_node_does_not_wait_behind_a_block_that_never_ends() -> None:
     world = fleet(6)
-    world.own_node, world.nobody_took_over = "n0", True
+    world.own_node, world.no_other_replica = "n0", True
     world.add_pod("kept", "n1")
     world.add_pdb("keep", minAvailable=1)
     world.add_pod("mine", "n0", labels={"app": "mine"})
@@ -72,7 +72,7 @@ def test_our_own_node_does_not_wait_behind_a_block_that_never_ends() -> None:
 
 def test_our_own_node_does_not_wait_for_a_node_that_cannot_drain() -> None:
     world = fleet(6)
-    world.own_node, world.nobody_took_over = "n0", True
+    world.own_node, world.no_other_replica = "n0", True
     world.add_pod("slow", "n1", grace=600)
     world.incident("n1")
     world.run(10)

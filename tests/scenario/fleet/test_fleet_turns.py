@@ -89,7 +89,7 @@ class TestOwnNode:
 
     def test_without_another_replica_it_is_drained_in_the_end(self) -> None:
         world = fleet(5)
-        world.own_node, world.nobody_took_over = "n0", True
+        world.own_node, world.no_other_replica = "n0", True
         world.add_pod("mine", "n0")
         world.fail_until("n0", "Quarantined")
 

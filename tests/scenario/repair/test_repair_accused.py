@@ -6,7 +6,7 @@ import pytest
 
 from rules.api.repair_writes import WriteRepairObject
 from rules.api.timestamps import format_time
-from rules.session.repair.ladder import NOBODY_ACCUSED, must_name, rungs
+from rules.session.repair.ladder import NO_ACCUSED_GPU, must_name, rungs
 from tests.support.repair.job_world import JobWorld
 from tests.support.scenario.provider_world import OWN_ADAPTERS, ProviderWorld, end_job
 from tests.support.scenario.repair_world import NODE, RecordWorld, repair_policy
@@ -53,7 +53,7 @@ def test_with_nobody_to_name_no_gpu_is_reset(
     health = world.snapshot().healths[NODE]
     shown = rungs(session, (), session.spec.causes, health, world.policy, world.now)
     said = {rung.step: rung.said for rung in shown if rung.state == "Passed"}
-    assert said["ResetGPU"] == NOBODY_ACCUSED
+    assert said["ResetGPU"] == NO_ACCUSED_GPU
     world.run(200, step=5)
     assert world.steps_of()[0][0] == "RestartNode"
     assert world.held("jobs") == []

@@ -11,9 +11,9 @@ from rules.api.repair_writes import ObjectAddress, WriteRepairObject
 from rules.api.requests import request
 from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
-from rules.repair.objects import Sight
+from rules.repair.objects import ReadState
 from rules.session.observation import observe
-from rules.session.repair.endings import of_nobody
+from rules.session.repair.endings import withdraw_leftovers
 from tests.support.scenario.provider_world import ROWS, ProviderWorld
 from tests.support.scenario.repair_world import NODE
 from tests.support.scenario.session_world import kill_points
@@ -103,8 +103,8 @@ def test_what_cannot_be_read_is_said_and_fails_in_time(name: str, step: str, wha
     if what == "not installed":
         world.unserved.add(action.api_version.partition("/")[0])
     else:
-        sight = Sight.FORBIDDEN if what == "forbidden" else Sight.UNREAD
-        world.unreadable[action.resource] = sight
+        state = ReadState.FORBIDDEN if what == "forbidden" else ReadState.UNREAD
+        world.unreadable[action.resource] = state
     live(world, 300)
     assert world.steps_of() == [(step, "Planned")]
     assert world.condition(NODE, "Blocked") == "RepairRefused"
@@ -221,7 +221,7 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectAddr
             observe(world.snapshot(), NODE, sessions={}, node=world.node(NODE)),
             deleted=(gone,), objects=objects,
         )  # fmt: skip
-        found = of_nobody(seen, world.now, world.policy)
+        found = withdraw_leftovers(seen, world.now, world.policy)
         if isinstance(found, d.Decision):
             assert found.needs_object is not None
             objects[found.needs_object] = world.read_object(found.needs_object)
@@ -241,7 +241,7 @@ def test_a_request_that_cannot_be_taken_back_is_named() -> None:
     world = broken("Reboots", "RestartNode", "hangs")
     live(world, 200)
     assert "through rebootnodes.janitor.dgxc.nvidia.com n0-" in world.message(NODE)
-    world.unreadable["rebootnodes"] = Sight.FORBIDDEN
+    world.unreadable["rebootnodes"] = ReadState.FORBIDDEN
     live(world, 1800, step=60)
     assert world.steps_of() == [("RestartNode", "Failed")]
     (said,) = [e.message for e in world.session(NODE).status.timeline if e.step == "RequestLeft"]
@@ -252,7 +252,7 @@ def test_a_request_that_cannot_be_taken_back_is_named() -> None:
 def test_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
     world = broken("Remediation", "RestartNode", "hangs")
     live(world, 1700, step=60)
-    world.unreadable["selfnoderemediations"] = Sight.UNREAD
+    world.unreadable["selfnoderemediations"] = ReadState.UNREAD
     live(world, 400, step=20)
     assert world.steps_of() == [("RestartNode", "Asked")]
     assert "a request still stands" in world.message(NODE)

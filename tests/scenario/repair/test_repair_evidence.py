@@ -9,7 +9,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.metadata import ObjectMeta
 from rules.api.timestamps import format_time, parse_time
-from rules.session.repair.evidence import look_again_s, outlived_evidence, recorded
+from rules.session.repair.evidence import expired_evidence, next_check_s, recorded
 from tests.support.scenario.repair_world import NODE, RepairWorld
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -133,7 +133,7 @@ def test_evidence_goes_with_history_and_never_before_its_session() -> None:
         return ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=at)
 
     found = [kept("young", 1), kept("open", 90), kept("old", 29)]
-    deletions = outlived_evidence(found, ["open"], now)
+    deletions = expired_evidence(found, ["open"], now)
     assert deletions == (d.DeleteObject(plural="gpuevidences", name="old", uid="uid-old"),)
 
 
@@ -163,11 +163,11 @@ def test_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
     (tainted_at,) = (parse_time(e.at) for e in session.status.timeline if e.step == "Marked")
     assert tainted_at is not None
     at, looks = tainted_at, []
-    while (wait_s := look_again_s(session, at)) is not None:
+    while (wait_s := next_check_s(session, at)) is not None:
         at += wait_s
         looks.append(at - tainted_at)
     assert looks == [5.0, 10.0, 20.0, 40.0]
     world.keeps_evidence = True
     world.run(60)
     assert recorded(world.session(NODE).status)
-    assert look_again_s(world.session(NODE), tainted_at) is None
+    assert next_check_s(world.session(NODE), tainted_at) is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
-from rules.repair.objects import Sight
+from rules.repair.objects import ReadState
 from rules.session.status import condition
 from tests.support.scenario.provider_world import ProviderWorld
 from tests.support.scenario.repair_world import NODE, RepairWorld
@@ -173,14 +173,14 @@ def test_of_two_objects_that_name_one_node_nobody_is_asked(name: str, resource: 
 
 @pytest.mark.parametrize(("name", "resource"), ROWS)
 @pytest.mark.parametrize(
-    ("sight", "words"),
-    [(Sight.FORBIDDEN, "may not read {}"), (Sight.UNREAD, "{} cannot be read")],
+    ("state", "words"),
+    [(ReadState.FORBIDDEN, "may not read {}"), (ReadState.UNREAD, "{} cannot be read")],
 )
 def test_a_list_that_cannot_be_read_says_nothing(
-    name: str, resource: str, sight: Sight, words: str
+    name: str, resource: str, state: ReadState, words: str
 ) -> None:
     world = world_of(name)
-    world.unreadable[resource] = sight
+    world.unreadable[resource] = state
     full = {"machines": "machines.cluster.x-k8s.io", "nodeclaims": "nodeclaims.karpenter.sh"}
     nothing_happens(world, words.format(full[resource]))
 

@@ -6,7 +6,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.repair_writes import SetRepairCondition
-from rules.session.history import outlived
+from rules.session.history import expired_sessions
 from tests.support.scenario.repair_world import NODE, RESTART, STEPS, RepairWorld, repair_policy
 from tests.support.scenario.session_world import kill_points
 
@@ -43,8 +43,8 @@ def test_history_keeps_what_attempts_are_counted_from() -> None:
     session = world.session(NODE)
     assert session.status.phase == "Released"
     forty_days = world.now + 40 * 86_400
-    assert outlived([session], world.policy, forty_days) == ()
-    assert outlived([session], repair_policy(window="7d"), forty_days) != ()
+    assert expired_sessions([session], world.policy, forty_days) == ()
+    assert expired_sessions([session], repair_policy(window="7d"), forty_days) != ()
 
 
 def test_attempts_come_back_when_the_window_is_over() -> None:
@@ -307,12 +307,12 @@ def _says_asked(write: d.Write) -> bool:
 def test_the_own_node_hands_over_first_and_is_left_alone_without_a_second() -> None:
     world = RepairWorld(steps=RESTART_ONLY)
     world.own_node = NODE
-    world.nobody_took_over = True
+    world.no_other_replica = True
     world.incident(NODE)
     world.run(1800, step=10)
     assert world.asked() == []
     assert world.condition(NODE, "Blocked") == "OwnNodeLast"
-    world.nobody_took_over = False
+    world.no_other_replica = False
     world.run(30)
     assert world.hand_overs
 

@@ -10,7 +10,7 @@ from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.refusal import NodeWrite, refusal_of
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepairObject
-from rules.repair.objects import ObjectSeen, Sight
+from rules.repair.objects import ObjectSeen, ReadState
 from rules.session.absent import without_session
 from rules.session.observation import observe
 from rules.session.repair.withdrawal import TAKE_BACK_S
@@ -211,7 +211,7 @@ class Deleted:
         self.world.close_all(NODE)
         self.failing_since = self.world.now
 
-    def decided(self, sight: Sight, **changes: Any) -> d.Decision:
+    def decided(self, state: ReadState, **changes: Any) -> d.Decision:
         """The decision on a fresh node, with every object read as it is wanted."""
         world = self.world
         objects: dict[ObjectAddress, ObjectSeen] = {}
@@ -222,9 +222,9 @@ class Deleted:
             if found.needs_object is None:
                 return found
             read = world.read_object(found.needs_object)
-            if sight is not Sight.FOUND:
+            if state is not ReadState.FOUND:
                 read = ObjectSeen(
-                    sight=sight, read_at=world.now, why="no", failing_since=self.failing_since
+                    state=state, read_at=world.now, why="no", failing_since=self.failing_since
                 )
             objects[found.needs_object] = read
         raise AssertionError("it is read again and again")
@@ -232,10 +232,10 @@ class Deleted:
 
 def test_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
     deleted = Deleted()
-    waits = deleted.decided(Sight.UNREAD)
+    waits = deleted.decided(ReadState.UNREAD)
     assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
     assert waits.wake_at == deleted.world.now + 10
-    back = deleted.decided(Sight.FOUND)
+    back = deleted.decided(ReadState.FOUND)
     assert not back.unfinished
     (write,) = [w for w in back.writes if isinstance(w, WriteRepairObject)]
     assert not write.asks
@@ -244,8 +244,8 @@ def test_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
 def test_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
     deleted = Deleted()
     deleted.world.now += TAKE_BACK_S
-    for sight in (Sight.UNREAD, Sight.FORBIDDEN):
-        left = deleted.decided(sight)
+    for state in (ReadState.UNREAD, ReadState.FORBIDDEN):
+        left = deleted.decided(state)
         assert not left.unfinished
         (event,) = [w for w in left.writes if isinstance(w, d.EmitEvent)]
         assert "-powercycle-1" in event.message
@@ -257,7 +257,7 @@ def test_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> None:
     said = refusal_of(NodeWrite.UNREPAIR, 429, "busy")
     assert said is not None
     refused = {NodeWrite.UNREPAIR: replace(said, since=now, until=now + 4)}
-    waits = deleted.decided(Sight.FOUND, refused=refused)
+    waits = deleted.decided(ReadState.FOUND, refused=refused)
     assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
     assert waits.wake_at == now + 4
 
@@ -269,6 +269,6 @@ def test_a_request_that_stands_keeps_no_new_session_from_opening() -> None:
     deleted.world.nodes.pop(NODE)
     deleted.world.add_node(NODE)
     deleted.world.incident(NODE)
-    opens = deleted.decided(Sight.UNREAD)
+    opens = deleted.decided(ReadState.UNREAD)
     assert opens.step == "Open"
     assert opens.unfinished

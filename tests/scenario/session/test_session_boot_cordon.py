@@ -7,7 +7,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import format_time
-from rules.session.part_taken import BOOT_WORK_S
+from rules.session.taint_restore import BOOT_WORK_S
 from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after, fleet
 from tests.support.scenario.session_world import CrashError, World, policy_of
 

@@ -203,14 +203,14 @@ class World(Watches):
             self.restart()
 
     @property
-    def nobody_took_over(self) -> bool:
+    def no_other_replica(self) -> bool:
         return self._nobody_took_over
 
-    @nobody_took_over.setter
-    def nobody_took_over(self, alone: bool) -> None:
+    @no_other_replica.setter
+    def no_other_replica(self, alone: bool) -> None:
         self._nobody_took_over = alone
         if self._replica is not None:
-            self._replica.world.nobody_took_over = alone
+            self._replica.world.no_other_replica = alone
 
     def phases(self, node: str) -> list[str]:
         """The phases the node's sessions went through, in order."""

@@ -11,7 +11,7 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 import msgspec
 
 from rules.api.nodes import NodeView
-from rules.session.causes import name_by_hand, session_name
+from rules.session.causes import manual_session_name, session_name
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import AGENT, BOUND, NODE_CLAIM, edited
 
@@ -73,7 +73,7 @@ def test_evidence_cannot_take_the_name_of_another_nodes_session(session: str) ->
 def test_the_name_that_a_session_gets_passes(node: str) -> None:
     made = msgspec.convert({"metadata": {"name": node, "uid": "u"}}, NodeView)
     assert refusals(named(session_name(made, "incident", ()), node)) == []
-    assert refusals(named(name_by_hand(node, "0a1b2c3d"), node)) == []
+    assert refusals(named(manual_session_name(node, "0a1b2c3d"), node)) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rules.api.repair_writes import SetRepairCondition
 from rules.api.requests import request
 from rules.repair.adapter import ADAPTERS, REPAIR_CONDITIONS, Replacement
 from rules.repair.component import (
-    MARK_POLICY,
+    QUARANTINE_POLICY,
     actions_of,
     component,
     folder_of,
@@ -180,6 +180,6 @@ def test_every_component_builds(folder: str) -> None:
 
 
 def test_all_components_together_keep_each_others_slots() -> None:
-    policy = one(build(*REPAIR_COMPONENTS), "ValidatingAdmissionPolicy", MARK_POLICY)
+    policy = one(build(*REPAIR_COMPONENTS), "ValidatingAdmissionPolicy", QUARANTINE_POLICY)
     for variable, (_, keys) in zip(policy["spec"]["variables"], ON_NODES, strict=False):
         assert all(f"'{key}'" in variable["expression"] for key in keys)

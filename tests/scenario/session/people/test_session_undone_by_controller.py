@@ -6,7 +6,7 @@ import pytest
 
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import format_time
-from rules.session.part_taken import AGAIN_S
+from rules.session.taint_restore import AGAIN_S
 from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after
 from tests.support.scenario.session_world import World
 

@@ -24,7 +24,7 @@ from rules.api.object_name import is_object_name
 from rules.api.repair_writes import ObjectAddress, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
 from rules.api.timestamps import format_time, parse_time
-from rules.repair.objects import Sight
+from rules.repair.objects import ReadState
 from rules.session.causes import CRD_CAUSES
 from tests.support.cluster.provider_definitions import DEFINITIONS, schema_of
 from tests.support.copying import copied
@@ -67,7 +67,7 @@ class ApiServer(Cluster):
         """API groups that are not installed."""
         self.undefined: set[str] = set()
         """Resources of gpuward whose definition is gone."""
-        self.unreadable: dict[str, Sight] = {}
+        self.unreadable: dict[str, ReadState] = {}
         """Resources whose reading fails, and how."""
         self.rejected: list[str] = []
         """What the schemas said of writes."""

@@ -182,12 +182,12 @@ class _SeatedElector(Elector):
         self._process.hand_over()
 
     @property
-    def nobody_took_over(self) -> bool:  # type: ignore[override]
+    def no_other_replica(self) -> bool:  # type: ignore[override]
         """Whether the lease was offered in vain."""
         return self._process.alone()
 
-    @nobody_took_over.setter
-    def nobody_took_over(self, alone: bool) -> None: ...
+    @no_other_replica.setter
+    def no_other_replica(self, alone: bool) -> None: ...
 
 
 class _StrictIsolation(Isolation):

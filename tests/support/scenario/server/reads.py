@@ -13,7 +13,7 @@ from hack.sim.cluster.store.selectors import (
     parse_label_selector,
 )
 from remediator.kube.answer import Answer
-from rules.repair.objects import Sight
+from rules.repair.objects import ReadState
 from rules.session.exclusions import MAINTENANCE_NAMESPACE as MAINTENANCE
 from tests.support.scenario.server.apiserver import OWN, ApiServer, answer_of, refusal
 
@@ -173,7 +173,7 @@ class Reads(ApiServer):
         sight = self.unreadable.get(resource)
         if sight is None:
             return None
-        return refusal(403 if sight is Sight.FORBIDDEN else 500, f"{resource} cannot be read")
+        return refusal(403 if sight is ReadState.FORBIDDEN else 500, f"{resource} cannot be read")
 
     def _groups(self) -> Answer:
         served = {g: v for g, v in self.installed.items() if g not in self.unserved}

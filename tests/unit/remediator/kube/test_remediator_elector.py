@@ -153,7 +153,7 @@ async def test_stepping_aside_gives_the_other_its_chance(cluster):
     assert await two.ask()
     cluster.clock.ahead_s += 11.0
     assert not await one.ask()
-    assert not one.elector.nobody_took_over
+    assert not one.elector.no_other_replica
 
 
 async def test_an_offer_that_nobody_took_is_remembered(cluster):
@@ -163,9 +163,9 @@ async def test_an_offer_that_nobody_took_is_remembered(cluster):
     await one.ask()
     cluster.clock.ahead_s += 11.0
     assert await one.ask()
-    assert one.elector.nobody_took_over
+    assert one.elector.no_other_replica
     assert await one.ask()
-    assert one.elector.nobody_took_over
+    assert one.elector.no_other_replica
 
 
 async def test_an_unreadable_lease_is_named(cluster):

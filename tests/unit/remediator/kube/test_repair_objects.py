@@ -12,7 +12,7 @@ from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.other_apis import ApiGroups, RepairObjects
 from rules.api.repair_writes import ObjectAddress
-from rules.repair.objects import ObjectSeen, Sight
+from rules.repair.objects import ObjectSeen, ReadState
 from tests.support.cluster.made import made
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.remediator.edge import Edge, edge
@@ -46,17 +46,17 @@ async def test_what_is_there_is_handed_over_with_the_version_that_is_served(
     async with edge(tmp_path) as found:
         objects = reader(found)
         nobody = await seen(objects, machine())
-        assert (nobody.sight, nobody.why) == (
-            Sight.NOT_SERVED,
+        assert (nobody.state, nobody.why) == (
+            ReadState.NOT_SERVED,
             "nobody serves machines.cluster.x-k8s.io capi/m-1",
         )
         await installed(found)
         objects = reader(found)
         absent = await seen(objects, machine())
-        assert (absent.sight, absent.api_version) == (Sight.ABSENT, "cluster.x-k8s.io/v1beta2")
+        assert (absent.state, absent.api_version) == (ReadState.ABSENT, "cluster.x-k8s.io/v1beta2")
         await made(found.client, MACHINES, "m-1", "capi", spec={"clusterName": "c"})
         there = await seen(objects, machine())
-        assert there.sight is Sight.FOUND
+        assert there.state is ReadState.FOUND
         assert there.found[0]["spec"] == {"clusterName": "c"}
         assert abs(found.clock.now() - there.read_at) < 5
         objects.forget("gpu-1")
@@ -75,7 +75,7 @@ async def test_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
         listed = await seen(objects, claims)
         assert {each["metadata"]["name"] for each in listed.found} == {"c-0", "c-1", "c-2"}
         other = ObjectAddress(api_version="karpenter.sh/v9", resource="nodeclaims", name="c-0")
-        assert (await seen(objects, other)).sight is Sight.NOT_SERVED
+        assert (await seen(objects, other)).state is ReadState.NOT_SERVED
 
 
 class Scripted(Api):
@@ -96,34 +96,42 @@ def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "sight", "says"),
+    ("answer", "state", "says"),
     [
-        (answered(404, STATUS % (b"NotFound", b"m-1")), Sight.ABSENT, "there is no machines"),
-        (answered(404, STATUS % (b"NotFound", b"other")), Sight.NOT_SERVED, "nobody serves"),
-        (answered(404, b"404 page not found", "text/plain"), Sight.NOT_SERVED, "nobody serves"),
-        (answered(403), Sight.FORBIDDEN, "install the component of its adapter"),
-        (answered(401), Sight.UNREAD, "cannot be read"),
-        (answered(500), Sight.UNREAD, "cannot be read"),
-        (answered(429), Sight.UNREAD, "cannot be read"),
-        (Answer(code=0, failure="nothing within 30 s"), Sight.UNREAD, "nothing within 30 s"),
-        (answered(200, b"[]"), Sight.UNREAD, "is no object"),
-        (answered(200, b"{"), Sight.UNREAD, "is no object"),
-        (answered(200, b"[" * 100_000), Sight.UNREAD, "is no object"),
-        (answered(200, b'{"a":"' + b"x" * 600_000 + b'"}'), Sight.UNREAD, "larger than 512 KiB"),
-        (answered(200, b'{"metadata":3}'), Sight.FOUND, ""),
+        (answered(404, STATUS % (b"NotFound", b"m-1")), ReadState.ABSENT, "there is no machines"),
+        (answered(404, STATUS % (b"NotFound", b"other")), ReadState.NOT_SERVED, "nobody serves"),
+        (
+            answered(404, b"404 page not found", "text/plain"),
+            ReadState.NOT_SERVED,
+            "nobody serves",
+        ),
+        (answered(403), ReadState.FORBIDDEN, "install the component of its adapter"),
+        (answered(401), ReadState.UNREAD, "cannot be read"),
+        (answered(500), ReadState.UNREAD, "cannot be read"),
+        (answered(429), ReadState.UNREAD, "cannot be read"),
+        (Answer(code=0, failure="nothing within 30 s"), ReadState.UNREAD, "nothing within 30 s"),
+        (answered(200, b"[]"), ReadState.UNREAD, "is no object"),
+        (answered(200, b"{"), ReadState.UNREAD, "is no object"),
+        (answered(200, b"[" * 100_000), ReadState.UNREAD, "is no object"),
+        (
+            answered(200, b'{"a":"' + b"x" * 600_000 + b'"}'),
+            ReadState.UNREAD,
+            "larger than 512 KiB",
+        ),
+        (answered(200, b'{"metadata":3}'), ReadState.FOUND, ""),
     ],
 )
 async def test_every_answer_has_a_meaning(
-    tmp_path: Path, answer: Answer, sight: Sight, says: str
+    tmp_path: Path, answer: Answer, state: ReadState, says: str
 ) -> None:
     async with edge(tmp_path) as found:
         clock = found.clock
     api = Scripted(answer)
     objects = RepairObjects(api, ApiGroups(api, clock), clock)
     got = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
-    assert got.sight is sight
+    assert got.state is state
     assert says in got.why
     assert len(got.why) <= 300
     again = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
     assert again.failing_since == got.failing_since, "since when it fails is kept"
-    assert (got.failing_since is not None) == (sight is Sight.UNREAD)
+    assert (got.failing_since is not None) == (state is ReadState.UNREAD)

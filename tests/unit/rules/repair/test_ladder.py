@@ -8,7 +8,16 @@ import pytest
 
 from rules.api.quarantine import RepairBefore, RepairGpu
 from rules.catalog.reason import Action
-from rules.repair.ladder import BEGINS, LADDER, Climb, Seen, Step, begins_at, climb, prove
+from rules.repair.ladder import (
+    BEGINS,
+    LADDER,
+    LadderPosition,
+    Seen,
+    Step,
+    begins_at,
+    next_rung,
+    prove,
+)
 
 ALL = dict.fromkeys(LADDER, "someone")
 
@@ -33,10 +42,10 @@ def test_it_begins_where_the_gravest_action_asks(actions: list[str], begins: Ste
     assert begins_at(actions) == begins
 
 
-def led(begins: Step | None = Step.RESET_GPU, **known: object) -> Climb:
+def led(begins: Step | None = Step.RESET_GPU, **known: object) -> LadderPosition:
     given: dict[str, Any] = {"adapters": ALL, "taken": set(), "tried": {}, "attempts": 2}
     given |= {"chosen": "", "named": {}, "unfit": {}}
-    return climb(begins, **{**given, **known})
+    return next_rung(begins, **{**given, **known})
 
 
 def test_the_lowest_step_that_may_be_taken() -> None:

@@ -11,10 +11,10 @@ from rules.api.nodes import AgentPod, FreshNode, HealthView, LeaseView, NodeView
 from rules.api.quarantine import Cause, QuarantineSpec
 from rules.api.timestamps import format_time, parse_time
 from rules.policy.policy import Policy
-from rules.session.causes import CauseSight, open_causes
+from rules.session.causes import CauseContext, open_causes
 from rules.session.decide import decide
 from rules.session.exclusions import working_owner
-from rules.session.history import MAX_PER_NODE, outlived
+from rules.session.history import MAX_PER_NODE, expired_sessions
 from rules.session.observation import NodeObservation, staleness, too_old
 from rules.session.override import RecordedFault, what_is_new
 from tests.support.scenario.drain_objects import node
@@ -101,14 +101,14 @@ class TestHistory:
     def test_old_and_surplus_sessions_go(self) -> None:
         ages = [29, *(2 + index / 24 for index in range(MAX_PER_NODE + 2)), 40]
         sessions = [self.ended(i, age) for i, age in enumerate(ages)]
-        gone = outlived(sessions, policy_of(), NOW)
+        gone = expired_sessions(sessions, policy_of(), NOW)
         assert sorted(w.name for w in gone) == ["s0", "s21", "s22", "s23"]
 
     def test_what_still_has_an_effect_stays(self) -> None:
         rules = policy_of(release={"cancelExpiry": "48h"})
         many = [self.ended(i, 0.1) for i in range(MAX_PER_NODE)]
         sessions = [*many, self.ended(20, 1.5), self.ended(21, 2.5)]
-        assert [w.name for w in outlived(sessions, rules, NOW)] == ["s21"]
+        assert [w.name for w in expired_sessions(sessions, rules, NOW)] == ["s21"]
 
     def test_a_rule_does_not_forget_within_its_window(self) -> None:
         quarantined: dict[str, Any] = {
@@ -122,7 +122,7 @@ class TestHistory:
             )
             for i in (3, 6, 8)
         ]
-        assert [w.name for w in outlived([*many, *repaired], policy_of(), NOW)] == ["r8"]
+        assert [w.name for w in expired_sessions([*many, *repaired], policy_of(), NOW)] == ["r8"]
         slow = policy_of(
             release={"cancelExpiry": "1h"},
             budget={
@@ -130,10 +130,10 @@ class TestHistory:
                 "maxNew": {"count": 3, "window": "3d"},
             },
         )
-        assert outlived([*many, self.ended(20, 2)], slow, NOW) == ()
+        assert expired_sessions([*many, self.ended(20, 2)], slow, NOW) == ()
 
     def test_open_sessions_stay(self) -> None:
-        assert outlived([session()], policy_of(), NOW + 1e8) == ()
+        assert expired_sessions([session()], policy_of(), NOW + 1e8) == ()
 
 
 BARE_NODE = {"metadata": {"name": "gpu-1", "uid": "n1", "resourceVersion": "7"}}
@@ -245,14 +245,14 @@ def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
         metadata=ObjectMeta(name="n0-1"),
         spec=QuarantineSpec(node_name="n0", node_uid=UID, causes=causes),
     )
-    sight = CauseSight(
+    context = CauseContext(
         node=node,
         health=HealthView(metadata=TimedMeta(name="n0"), status=verdict, doubt=doubt),
         stale="the agent is silent",
         policy=Policy(),
         now=1e9,
     )
-    return [cause.reason for cause in open_causes(session, sight)]
+    return [cause.reason for cause in open_causes(session, context)]
 
 
 CLOSED = HealthStatus(node_uid=UID, observed_at=SEEN, incidents=(incident(active=False),))

@@ -1,7 +1,7 @@
 """The ladder as people are shown it: what was tried, what is next, what comes after."""
 
 from rules.policy.policy import Policy
-from rules.session.causes import open_causes, sight_of
+from rules.session.causes import cause_context, open_causes
 from rules.session.repair.ladder import LadderRung, rungs
 from tests.support.scenario.repair_world import NODE, ROOMY, STEPS, RepairWorld, repair_policy
 from tests.support.scenario.session_world import policy_of
@@ -10,7 +10,7 @@ from tests.support.scenario.session_world import policy_of
 def shown(world: RepairWorld, policy: Policy | None = None) -> tuple[LadderRung, ...]:
     snapshot = world.snapshot()
     session = world.session(NODE)
-    causes = open_causes(session, sight_of(world.node(NODE), snapshot)) or session.spec.causes
+    causes = open_causes(session, cause_context(world.node(NODE), snapshot)) or session.spec.causes
     health = snapshot.healths[NODE]
     return rungs(session, (), causes, health, policy or world.policy, world.now)
 

@@ -66,7 +66,7 @@ def restored(case: Case) -> Decision | None:
 def _noted_program(case: Case) -> str:
     """The program that took this very part off, as the session has kept it; "" for none."""
     kept = case.status.evidence.get(halts.EVIDENCE_PART_TAKEN)
-    if not isinstance(kept, dict) or kept.get("part") != case.mark:
+    if not isinstance(kept, dict) or kept.get("part") != case.taint_state:
         return ""
     return str(kept.get("by", ""))
 
@@ -95,7 +95,7 @@ def _program_that_wrote(case: Case) -> str:
     along with it. After an absence of gpuward only programs that are known to uncordon count.
     """
     note = quarantine_taint.read_note(case.node)
-    if case.mark not in _PART or note is None:
+    if case.taint_state not in _PART or note is None:
         return ""
     seen_at = case.seen.last_active_at
     away = seen_at is None or drain_plan.was_away(case.now, seen_at)
@@ -125,7 +125,7 @@ def _removed_before(case: Case) -> bool:
 
 def _left_alone(case: Case, program: str) -> Decision:
     """The second removal: nothing is evicted, repaired or restored until an operator decides."""
-    part = _PART[case.mark]
+    part = _PART[case.taint_state]
     refusal = Refusal(
         reason=WhyNot.UNDONE_AGAIN,
         why=f"the {part} was taken off again by {program} within an hour of its restoration",
@@ -171,7 +171,7 @@ def _restore(case: Case, program: str) -> Decision:
     status = halts.with_halts(case, halt)
     why = f"{_OWNER} is over and took a part of the taint and cordon off: it is put back"
     if program:
-        why = f"the {_PART[case.mark]} was taken off by {program}: it is restored once"
+        why = f"the {_PART[case.taint_state]} was taken off by {program}: it is restored once"
     if halt is not None:
         return case.decision("MarkAgain", status, because=why, before=(again,))
     return case.decision(
@@ -205,7 +205,7 @@ def boot_unbooked(case: Case) -> bool:
 
 def awaits_booking(case: Case) -> bool:
     """A lost cordon on a boot that was not booked yet, and is not known to be older than that."""
-    if case.mark is not QuarantineState.UNCORDONED or not boot_unbooked(case):
+    if case.taint_state is not QuarantineState.UNCORDONED or not boot_unbooked(case):
         return False
     seen_at = case.seen.last_active_at
     if seen_at is None or case.now - seen_at <= BOOT_WORK_S:
@@ -217,7 +217,7 @@ def awaits_booking(case: Case) -> bool:
 
 def put_back(case: Case) -> Decision | None:
     """Cordon the node again, once in this boot; None where the loss is not the boot's doing."""
-    if case.mark is not QuarantineState.UNCORDONED or not _of_the_boot(case):
+    if case.taint_state is not QuarantineState.UNCORDONED or not _of_the_boot(case):
         return None
     status = case.status
     noted = _lost_since_boot(case.status)
