@@ -230,6 +230,7 @@ class Replica:
             leader_problem="" if problem else status.sentence(self.elector.word.unable),
             policy_problem=self.policy.trouble,
             at=timestamps.format_time(snapshot.now),
+            grafana=self.settings.grafana_url,
         )
 
     def refresh(self) -> None:

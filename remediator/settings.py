@@ -5,10 +5,11 @@
 
 import argparse
 import os
+import re
 import socket
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -48,6 +49,8 @@ class RemediatorSettings:
     page_hosts: str
     """Comma-separated public names that the page answers to, besides addresses and cluster names.
     """
+    grafana_url: str
+    """Address of the Grafana that the page links to; empty for no link."""
 
 
 class _WholeWords(argparse.HelpFormatter):
@@ -128,6 +131,15 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     _flag(
         run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated", ""
     )
+    _flag(
+        run,
+        env,
+        "--grafana-url",
+        "URL",
+        "link the page to the dashboards of docs/dashboards in this Grafana",
+        "",
+        kind=_web_address,
+    )
     policy = commands.add_parser("policy", help="check or show policy files")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
@@ -157,11 +169,23 @@ def _flag(
     metavar: str,
     text: str,
     default: str | None = None,
+    kind: Callable[[str], str] = str,
 ) -> None:
     variable = "GPUWARD_" + name.lstrip("-").replace("-", "_").upper()
     parser.add_argument(
-        name, metavar=metavar, default=env.get(variable) or default, help=f"{text} ({variable})"
+        name,
+        metavar=metavar,
+        default=env.get(variable) or default,
+        type=kind,
+        help=f"{text} ({variable})",
     )
+
+
+def _web_address(text: str) -> str:
+    """An http or https address without the slash at its end; "" as it is."""
+    if text and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", text):
+        raise argparse.ArgumentTypeError(f"{text} is not http://HOST or https://HOST")
+    return text.rstrip("/")
 
 
 def run_settings(arguments: argparse.Namespace, env: Mapping[str, str]) -> RemediatorSettings:

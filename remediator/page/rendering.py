@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -123,6 +123,17 @@ def _is_plain(row: shapes.NodeRow) -> bool:
     return row.health == "healthy" and not row.marks and row.gpus == row.gpus_healthy
 
 
+def query(wanted: shapes.FleetFilter, sort: str) -> str:
+    """The query of the fleet page with this filter and order."""
+    asked = {**msgspec.structs.asdict(wanted), "sort": sort}
+    return urlencode({name: value for name, value in asked.items() if value})
+
+
+def left(until: str, now: float) -> str:
+    """`42s`, `14m`, `3h`: how long it is until an RFC 3339 time."""
+    return timestamps.span((timestamps.parse_time(until) or now) - now)
+
+
 def identifier(*names: str) -> str:
     """An element id for names that anybody may have written."""
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:10]
@@ -217,9 +228,11 @@ _ENVIRONMENT.filters |= {
     "degraded": operators.degraded_of, "described": described,
     "drain_progress": drain_progress, "headline": headline,
     "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": node_view.lasted,
+    "is_filtered": fleet_view.is_filtered, "left": left,
     "let_go_by": messages.approved_by,
     "not_first": _not_first, "number": "{:,}".format,
-    "path": functools.partial(quote, safe=""), "runbook": runbook_of, "sentence": sentence,
+    "path": functools.partial(quote, safe=""), "query": query,
+    "runbook": runbook_of, "sentence": sentence,
     "span": timestamps.span, "spelled": lambda word: _SPELLED.get(word, word),
     "square_class": square_class,
     "squares": squares, "utc": timestamps.utc_of,

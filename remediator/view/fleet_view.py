@@ -3,9 +3,12 @@ sessions and records show over time: per week, by reason, repeat offenders. Pure
 """
 
 import datetime
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
 
 from remediator.view import operators, session_view, shapes
 from remediator.view.shapes import Bar, HistoryPage
@@ -14,6 +17,7 @@ from rules.api import gpu_record, quarantine, timestamps
 from rules.api.health import HealthStatus
 from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import Phase
 from rules.catalog import reason
 from rules.fleet import node_health
 from rules.session import exclusions, observation
@@ -25,6 +29,8 @@ _DAY: Final = datetime.timedelta(days=1)
 MAX_GPUS = 64
 """More GPUs than this are not drawn in one node; the count is still shown."""
 _HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
+_PHASES = tuple(Phase)
+_TIMES = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?( UTC|Z)?")
 _SHORTEST = 2
 """Of a serial number or UUID: a single character would find every GPU."""
 
@@ -57,7 +63,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
         and wanted.phase in {"", row.phase}
         and (not wanted.out or row.unschedulable)
     )
-    if wanted != shapes.FleetFilter():
+    if is_filtered(wanted):
         shown = {row.name for row in nodes}
         sessions = [session for session in sessions if session.node in shown]
     breaker = state.verdict.breaker.refusal
@@ -93,8 +99,13 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
         phases=tuple(sorted({row.phase for row in rows if row.phase})),
         nodes=nodes,
         gone=tuple(name for name in found or () if name not in snapshot.nodes),
-        sessions=_grouped(sorted(sessions, key=_urgency)),
+        sessions=_sorted_groups(sessions, {row.name: row.rack for row in rows}, wanted.sort),
     )
+
+
+def is_filtered(wanted: shapes.FleetFilter) -> bool:
+    """Whether the filter restricts anything; an order alone does not."""
+    return msgspec.structs.replace(wanted, sort="") != shapes.FleetFilter()
 
 
 def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
@@ -161,20 +172,39 @@ def search(state: PageState, text: str) -> dict[str, str]:
     return found
 
 
-def _grouped(rows: Iterable[shapes.SessionRow]) -> tuple[shapes.SessionGroup, ...]:
-    """Sessions that say the same as one row, in the order of the first of each."""
+def _sorted_groups(
+    sessions: Iterable[shapes.SessionRow], rack_of: Mapping[str, str], sort: str
+) -> tuple[shapes.SessionGroup, ...]:
+    """Sessions that differ only in node and age as one row each. Sorted by rack, the nodes of a
+    group share their rack, too.
+    """
+    orders: dict[str, Callable[[shapes.SessionRow], Any]] = {
+        "node": lambda row: row.node,
+        "rack": lambda row: rack_of.get(row.node, ""),
+        "phase": lambda row: _PHASES.index(row.phase) if row.phase in _PHASES else len(_PHASES),
+        "reason": lambda row: row.reason,
+        "age": lambda row: timestamps.parse_time(row.phase_since) or 0.0,
+    }
+    rows = sorted(sessions, key=_urgency)
+    if sort in orders:
+        rows.sort(key=orders[sort])
     found: defaultdict[tuple[object, ...], list[shapes.SessionRow]] = defaultdict(list)
     for row in rows:
-        # What waits for the fleet differs in its dates; what it waits for is the same.
-        said = row.waits_for or row.message
-        key = (row.phase, row.mode, row.severity, row.reason, row.causes, row.conditions, said)
-        found[key].append(row)
+        # The message without the node's name and the times, which differ on each node.
+        message = row.waits_for or _TIMES.sub("", row.message.replace(row.node, ""))
+        key = (row.phase, row.mode, row.severity, row.reason, row.causes, row.conditions, message)
+        found[(*key, rack_of.get(row.node, "") if sort == "rack" else "")].append(row)
     groups = []
     for its in found.values():
         by_age = sorted(its, key=lambda row: timestamps.parse_time(row.phase_since) or 0.0)
-        names = tuple(row.node for row in its)
-        newest = by_age[-1].phase_since
-        groups.append(shapes.SessionGroup(session=by_age[0], nodes=names, newest_since=newest))
+        groups.append(
+            shapes.SessionGroup(
+                session=by_age[0],
+                nodes=tuple(row.node for row in its),
+                newest_since=by_age[-1].phase_since,
+                racks=tuple(sorted({rack_of.get(row.node, "") for row in its} - {""})),
+            )
+        )
     return tuple(groups)
 
 

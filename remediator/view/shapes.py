@@ -44,6 +44,8 @@ class ReplicaShown(Shown, frozen=True, kw_only=True):
     policy_problem: str = ""
     """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
     at: str
+    grafana: str = ""
+    """Address of the Grafana that has gpuward's dashboards; empty where none is configured."""
 
 
 class GpuMark(Shown, frozen=True, kw_only=True):
@@ -246,6 +248,8 @@ class SessionGroup(Shown, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     newest_since: str
     """`phaseSince` of the latest."""
+    racks: tuple[str, ...]
+    """Racks of the nodes, sorted; a node that is gone has none."""
 
 
 class FleetFilter(Shown, frozen=True, kw_only=True):
@@ -259,6 +263,8 @@ class FleetFilter(Shown, frozen=True, kw_only=True):
     phase: str = ""
     out: str = ""
     """Not empty: only nodes that are cordoned."""
+    sort: str = ""
+    """Order of the open sessions: `node`, `rack`, `phase`, `reason` or `age`; else by urgency."""
 
 
 class FleetPage(Shown, frozen=True, kw_only=True):

@@ -357,6 +357,7 @@ def _settings(own_node: str) -> RemediatorSettings:
         page_listen="off",
         page_pool_labels="",
         page_rack_labels="",
+        grafana_url="",
         page_hosts="",
     )
 

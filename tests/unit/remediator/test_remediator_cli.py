@@ -16,6 +16,9 @@ from tests.support.run.commands import exit_status
     [
         pytest.param(["run", "--kubeconfig", "/nowhere"], "/nowhere does not exist", id="no file"),
         pytest.param(["run", "--listen", "x"], "HOST:PORT", id="listen address"),
+        pytest.param(
+            ["run", "--grafana-url", "javascript:x"], "https://HOST", id="no web address"
+        ),
         pytest.param(["run", "--frobnicate"], "unrecognized arguments", id="unknown flag"),
         pytest.param(["policy", "check", "/nowhere"], "cannot be read", id="no policy file"),
     ],

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from remediator.view.fleet_view import fleet_page
@@ -13,9 +14,11 @@ from rules.policy.policy import Budget, Policy
 from tests.support.remediator.page_fleet import (
     NOW,
     XID_79,
+    ago,
     blocked_session,
     fleet_html,
     node,
+    node_html,
     session,
     sick,
     state,
@@ -129,6 +132,69 @@ def test_sessions_that_wait_for_the_same_are_one_row_with_their_nodes_and_ages()
     row = page[page.index("2 nodes</summary>") :]
     assert ">2h</time>" in row[: row.index("</tr>")]
     assert "to 5m" in row[: row.index("</tr>")]
+
+
+def draining(name: str, opened_s: float) -> QuarantineView:
+    message = f"Draining {name} since {ago(opened_s)}: 2 evicted."
+    return session(f"{name}-1", name, opened_s=opened_s, message=message)
+
+
+def racks_that_drain() -> PageState:
+    """Three nodes in two racks that drain for the same reason, and one that is held."""
+    return state(
+        [
+            sick("gpu-a", rack="r2"),
+            sick("gpu-b", rack="r1"),
+            sick("gpu-c", rack="r2"),
+            sick("gpu-d", rack="r3"),
+        ],
+        [
+            draining("gpu-a", 300),
+            draining("gpu-b", 600),
+            draining("gpu-c", 60),
+            session("d-1", "gpu-d", "Marked", opened_s=30, reason="RowRemapFailure"),
+        ],
+    )
+
+
+def test_sessions_that_differ_in_node_and_time_are_one_row_with_their_racks() -> None:
+    groups = fleet(racks_that_drain()).sessions
+
+    assert [(group.nodes, group.racks) for group in groups] == [
+        (("gpu-b", "gpu-a", "gpu-c"), ("r1", "r2")),
+        (("gpu-d",), ("r3",)),
+    ]
+    assert "<td>2 racks</td>" in fleet_html(racks_that_drain())
+
+
+@pytest.mark.parametrize(
+    ("sort", "groups"),
+    [
+        pytest.param("node", ["abc", "d"], id="node"),
+        pytest.param("rack", ["b", "ac", "d"], id="rack splits the groups"),
+        pytest.param("phase", ["d", "bac"], id="phase in the order of a session"),
+        pytest.param("reason", ["d", "bac"], id="reason"),
+        pytest.param("age", ["bac", "d"], id="oldest first"),
+        pytest.param("<script>", ["bac", "d"], id="hostile"),
+    ],
+)
+def test_open_sessions_are_sorted_by_a_column(sort: str, groups: list[str]) -> None:
+    page = fleet(racks_that_drain(), sort=sort)
+    html = fleet_html(racks_that_drain(), sort=sort, rack="r2", q="gpu-a")
+
+    assert ["".join(group.nodes).replace("gpu-", "") for group in page.sessions] == groups
+    assert 'href="/?q=gpu-a&amp;rack=r2&amp;sort=' in html
+    assert "<script>" not in html
+
+
+def test_the_page_links_to_the_dashboards_of_a_grafana() -> None:
+    of = state([node("a")])
+    assert "grafana" not in fleet_html(of).lower()
+    url = "https://grafana.example.com"
+    of = dataclasses.replace(of, replica=msgspec.structs.replace(of.replica, grafana=url))
+
+    assert f'href="{url}/d/gpuward-fleet"' in fleet_html(of)
+    assert f'href="{url}/d/gpuward-node?var-node=a"' in node_html(of, "a")
 
 
 @pytest.mark.parametrize(

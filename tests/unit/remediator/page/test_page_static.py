@@ -38,8 +38,10 @@ def test_no_template_escapes_less_or_holds_code(path: Path) -> None:
     assert not re.findall(r"\son\w+=|style=|javascript:", text)
     scripts = re.findall(r"<script[^>]*>", text)
     assert scripts == ['<script src="/static/page.js" defer>'] * (path.name == "base.html")
-    # An address begins with a fixed path of this server or is made by `tile` and `runbook`.
+    # An address begins with a fixed path of this server, is made by `tile` and `runbook`, or
+    # begins with `--grafana-url`, which is checked at the start.
     assert not re.findall(
-        r'(?:href|src|action)="(?!/|#|\{\{ address |\{\{ reason\|runbook )', text
+        r'(?:href|src|action)="(?!/|#|\{\{ address |\{\{ reason\|runbook |\{\{ replica\.grafana )',
+        text,
     )
     assert not re.findall(r"\s[\w-]+=\{\{", text), "a value in an attribute is quoted"
