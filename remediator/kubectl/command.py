@@ -37,7 +37,7 @@ DEFAULT_NAMESPACE: Final = "gpuward"
 GUTTER: Final = 9
 NARROWEST: Final = 40
 WIDTH: Final = 100
-_QUOTE: Final = "> "
+QUOTE: Final = "> "
 _BETWEEN: Final = "   "
 """What stands between two columns, and in no sentence."""
 
@@ -174,7 +174,7 @@ def labelled(label: str, lines: Iterable[str]) -> list[str]:
     found: list[str] = []
     for line in map(printable, lines):
         start = " " * (len(line) - len(line.lstrip()) + 2)
-        whole = "kubectl " in line or line.lstrip().startswith(_QUOTE)
+        whole = "kubectl " in line or line.lstrip().startswith(QUOTE)
         found += [line] if whole else textwrap.wrap(
             line, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
@@ -183,7 +183,7 @@ def labelled(label: str, lines: Iterable[str]) -> list[str]:
 
 def quoted(text: str) -> str:
     """Evidence as it was read, quarantined as a quotation."""
-    return f"{_QUOTE}{text}"
+    return f"{QUOTE}{text}"
 
 
 def document(value: Any, form: str) -> str:

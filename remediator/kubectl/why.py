@@ -1,12 +1,13 @@
-"""`kubectl gpuward why`: one node, or the node of a pod, as lines for an operator or as a value.
+"""`kubectl gpuward why`: explain the state of one node, or of the node of a pod.
 
-Cause with its evidence, since when, what was done by whom, what is next, what blocks it, who owns
-taint and cordon, and what the reader can do. `-o wide` shows the rest.
+The first 15 lines hold the headline, blocker with remedy, next step and the operator's actions.
+Health, cause, history, repair ladder and taints follow.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
@@ -14,8 +15,8 @@ from remediator.kubectl import command, node_state, why_causes, why_node
 from remediator.kubectl.cluster import Cluster, unreadable
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.node_state import NodeLook
-from remediator.view import session_view
-from remediator.view.operators import MUSTS, node_acts, taking_out
+from remediator.view import operators, session_view
+from remediator.view.operators import node_acts, taking_out
 from remediator.view.shapes import Blocker
 from rules.api import (
     gpu_record,
@@ -23,7 +24,6 @@ from rules.api import (
     messages,
     names,
     object_name,
-    quarantine,
     quarantine_taint,
     timestamps,
 )
@@ -32,17 +32,18 @@ from rules.api.pods import PodView
 from rules.api.quarantine import Phase, TimelineEntry
 from rules.catalog import why_not
 from rules.catalog.why_not import WhyNot
-from rules.drain.fate import LeftBy
 from rules.policy.policy import Policy
 from rules.session import exclusions, observation
-from rules.session.causes import EVIDENCE_GANGS, open_causes
+from rules.session.causes import open_causes
 from rules.session.repair import ladder
-from rules.session.status import APPROVED, is_true
+from rules.session.status import APPROVED, blocked_by, is_true
 from rules.text.printable import count, printable
 
-SHOWN_STEPS = 8
-SHOWN_BLOCKERS = 8
-_WORD_OVER = "; the faults it was said for are over"
+SHOWN_STEPS: Final = 8
+SHOWN_BLOCKERS: Final = 8
+FIRST_LINES: Final = 15
+"""Lines for the headline, status, blockers, next step and actions."""
+_APPROVAL_OVER: Final = "; the faults for which it was approved are over"
 
 
 async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -108,9 +109,9 @@ def _gone(look: NodeLook) -> list[str]:
     """A node that is no more: what its last session kept."""
     last = look.sessions[-1]
     since = timestamps.age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
-    lines = [f"{look.name}: there is no such node any more"]
+    lines = [f"{look.name}: the node no longer exists"]
     lines += command.labelled(
-        "last", [f"session {last.name} is {node_state.phase_words(last)} for {since}"]
+        "status", [f"session {last.name} has been {node_state.phase_words(last)} for {since}"]
     )
     lines += command.labelled("", [last.status.message] if last.status.message else [])
     causes = [
@@ -121,7 +122,7 @@ def _gone(look: NodeLook) -> list[str]:
     return (
         lines
         + command.labelled("cause", causes)
-        + command.labelled("before", [sessions_of(look.name)])
+        + command.labelled("history", [sessions_of(look.name)])
     )
 
 
@@ -158,33 +159,50 @@ def _session(session: QuarantineView) -> dict[str, Any]:
 
 
 def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
-    """The answer to "why is my node gone", line by line."""
+    """Return the explanation of one node. The first 15 lines hold the headline, status, blocker
+    with remedy, next step and the commands that an operator can run. `wide` adds every incident,
+    step and line of evidence, and prints absolute times instead of ages.
+    """
     session = look.session
-    told = session or _removing_taint(look)
-    lines = [printable(_headline(look, session))]
-    sections: tuple[tuple[str, Iterator[str]], ...] = (
-        ("now", _now(told, look)),
-        ("pods", _pods(session)),
-        ("health", why_node.health_lines(look)),
-        ("cause", why_causes.cause_lines(look, session, wide=wide)),
-        ("done", _done(look, session, wide=wide)),
-        ("ladder", _ladder(look, session)),
-        ("tested", _tested(session)),
-        ("blocked", _blocked(told)),
-        ("next", _next(look, session)),
-        ("marks", why_node.taint_lines(look, session)),
-        ("people", why_node.kept_lines(look)),
-        ("before", _history(look)),
-        ("unseen", iter(look.unseen)),
-        ("you can", _advice(look, session)),
-    )
-    for label, text in sections:
-        lines += command.labelled(label, text)
-    return lines
+    explained = session or _removing_taint(look)
+
+    def section(label: str, lines: Iterable[str]) -> list[str]:
+        return command.labelled(label, lines if wide else map(_with_ages(look.now), lines))
+
+    headline = [printable(_headline(look, session))]
+    status = section("status", _status(explained, look))
+    then = section("next", _next(look, session)) + section("actions", _advice(look, session))
+    room = FIRST_LINES - len(headline + status + then)
+    return [
+        *headline,
+        *status,
+        *_fitting(partial(section, "blocker"), explained, None if wide else room),
+        *then,
+        *section("health", why_node.health_lines(look)),
+        *section("cause", why_causes.cause_lines(look, session, wide=wide)),
+        *section("pods", why_causes.pod_lines(session)),
+        *section("history", _steps(look, session, wide=wide)),
+        *section("repair", _ladder(look, session)),
+        *section("test", why_causes.test_lines(session)),
+        *section("taints", why_node.taint_lines(look, session)),
+        *section("notes", why_node.kept_lines(look)),
+        *section("earlier", _history(look)),
+        *section("unknown", look.unseen),
+    ]
+
+
+def _with_ages(now: float) -> Callable[[str], str]:
+    """Return a function that replaces absolute times in a line, but not in quoted evidence."""
+
+    def replaced(line: str) -> str:
+        quoted = line.lstrip().startswith(command.QUOTE)
+        return line if quoted else timestamps.with_ages(line, now)
+
+    return replaced
 
 
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    """What comes next, and that nothing does while no remediator acts."""
+    """The next step, and that it waits while no remediator acts."""
     coming = (
         [session_view.next_step(session, look.sight)] if session else [*why_node.quiet_lines(look)]
     )
@@ -192,93 +210,90 @@ def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     lasts, cannot = look.leader.lasts, look.leader.cannot_act
     if (lasts or cannot) and (session is not None or awaited):
         if lasts:
-            yield f"nothing while no remediator leads, and none has {lasts}; once one does:"
+            yield f"nothing: gpuward-remediator has had no leader {lasts}; after it has one:"
         else:
-            yield f"nothing while the remediator that leads {cannot}"
-            yield "its rights: kubectl gpuward preflight; once it can act:"
+            yield f"nothing: the leading remediator {cannot}"
+            yield "check its rights with kubectl gpuward preflight; after it can act:"
     yield from filter(None, coming)
 
 
-def _blocked(session: QuarantineView | None) -> Iterator[str]:
-    """Each blocker once: what, whose, why, whether waiting helps, what ends it."""
+def _fitting(
+    section: Callable[[Iterable[str]], list[str]], session: QuarantineView | None, room: int | None
+) -> list[str]:
+    """Return the lines of as many blockers as fit into `room` lines, at least one and at most
+    eight.
+    """
     found = [*session_view.blockers(session)] if session is not None else []
-    for one in found[:SHOWN_BLOCKERS]:
+    shown: list[str] = []
+    for number in range(1, min(len(found), SHOWN_BLOCKERS) + 1):
+        more = section(_blocked(session, found, number))
+        if shown and room is not None and len(more) > room:
+            break
+        shown = more
+    return shown
+
+
+def _blocked(
+    session: QuarantineView | None, found: Sequence[Blocker], number: int
+) -> Iterator[str]:
+    """The first blockers: what, owner, reason, whether waiting helps, remedy, runbook."""
+    for one in found[:number]:
         yield from _blocker(one)
-    if session is not None and len(found) > SHOWN_BLOCKERS:
+    if session is not None and len(found) > number:
         more = f"kubectl get gpuquarantine {session.name} -o yaml"
-        yield f"and {len(found) - SHOWN_BLOCKERS} more: {more}"
-    reasons = (one.reason for one in found if one.reason in set(WhyNot))
+        yield f"and {len(found) - number} more: {more}"
+    reasons = (one.reason for one in found[:number] if one.reason in set(WhyNot))
     yield from (f"runbook: {why_not.runbook(reason)}" for reason in dict.fromkeys(reasons))
 
 
 def _blocker(one: Blocker) -> Iterator[str]:
     if one.what:
         owner = f", owner {one.owner}" if one.owner else ""
-        lasting = "waiting cannot help" if one.permanent else "may clear by itself"
+        lasting = "waiting does not help" if one.permanent else "may clear by itself"
         yield f"{one.what}{owner}: {one.why} ({lasting})"
         if one.pods.total:
             yield f"  {count(one.pods.total, 'pod')}: {messages.pod_list(one.pods)}"
     else:
         yield f"{one.reason}: {one.why}" if one.why else one.reason
     if one.remedy or one.command:
-        yield f"  ends with: {one.remedy or one.command}"
+        also = ":" if one.remedy and one.command else ""
+        yield f"  remedy: {one.remedy or one.command}{also}"
     if one.remedy and one.command:
-        yield f"  {one.command}"  # on a line of its own, to be copied
+        yield f"  {one.command}"  # on its own line, so that it can be copied
 
 
-def _pods(session: QuarantineView | None) -> Iterator[str]:
-    """The pods that were moved off the node, and their gangs: whose work it was; and those that
-    the policy leaves on it. Daemons are counted in the session's sentence and no news.
-    """
-    drain = session.status.drain if session is not None else None
-    if session is None or drain is None:
-        return
-    if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
-        yield f"left on it by policy: {messages.pod_list(quarantine.pods_of(left))}"
-    if drain.evicted and drain.recent:
-        more = ", the last" if drain.evicted > len(drain.recent) else ""
-        yield f"evicted{more}: {messages.name_list(drain.recent)}"
-    gangs = session.status.evidence.get(EVIDENCE_GANGS)
-    if drain.evicted and isinstance(gangs, list) and gangs:
-        yield f"gang: {messages.name_list([str(gang) for gang in gangs])}"
-
-
-def _tested(session: QuarantineView | None) -> Iterator[str]:
-    """The last test under load, and the checks that did not pass."""
-    for test in session.status.validation[-1:] if session is not None else ():
-        said = f": {test.message}" if test.message else ""
-        at = timestamps.utc_of(test.ended_at or test.started_at)
-        yield f"{at} {test.state} by {test.provider}, Job {test.object}{said}"
-        for check in test.checks:
-            if check.verdict != "pass":
-                gpu = f" on {check.gpu}" if check.gpu else ""
-                note = f"; {check.note}" if check.note else ""
-                yield f"  {check.verdict}: {check.id}{gpu}{note}"
+_MUSTS: Final = {
+    operators.MUST_APPROVE: "waits for approval",
+    operators.MUST_ACT: "needs operator action",
+    operators.MUST_RELEASE: "waits for an operator to release it",
+}
 
 
 def _headline(look: NodeLook, session: QuarantineView | None) -> str:
-    people = "".join(
-        f", an operator {word}" if word in MUSTS else f", {word}" for word in look.people
-    )
+    """Node, phase, since when, and what it waits for."""
+    decided = "".join(f", {_MUSTS.get(one, one)}" for one in look.people)
     if session is None:
         if look.node is None:
             return f"{look.name}: no open session"
-        said = "in service" if not look.node.spec.unschedulable else "cordoned, but not by gpuward"
+        state = "in service" if not look.node.spec.unschedulable else "cordoned, not by gpuward"
         if quarantine_taint.quarantined(look.node):
-            said = "carries a taint and cordon of gpuward without an open session; it comes off"
-        return f"{look.name}: {said}{people}"
-    phase = session.status.phase or Phase.PENDING
-    since = timestamps.age(
-        session.status.phase_since or session.metadata.creation_timestamp, look.now
-    )
-    words = look.shadow_words
-    nobody = f", {words.nobody}" if words is not None and words.nobody else ""
+            state = "tainted and cordoned by gpuward without an open session; being removed"
+        return f"{look.name}: {look.health_now.word}, {state}{decided}"
+    status = session.status
+    since = timestamps.age(status.phase_since or session.metadata.creation_timestamp, look.now)
+    text = look.shadow_words
+    nobody = f", {text.nobody}" if text is not None and text.nobody else ""
     shadow = f", Shadow: nothing is touched{nobody}" if look.shadow else ""
-    return f"{look.name}: {phase} for {since}{shadow}{people} (session {session.name})"
+    waits = blocked_by(status)
+    decided_by: dict[str, str] = {WhyNot.HOLD: operators.HELD, WhyNot.PAUSED: operators.PAUSED}
+    blocker = (
+        f", blocked by {waits}" if waits and decided_by.get(waits, "") not in look.people else ""
+    )
+    return f"{look.name}: {status.phase or Phase.PENDING} for {since}{shadow}{blocker}{decided}"
 
 
 def _removing_taint(look: NodeLook) -> QuarantineView | None:
-    """The ended session that says why its taint and cordon is on the node still."""
+    """The ended session that explains why its taint and cordon are still on the node."""
     note = quarantine_taint.read_note(look.node) if look.node is not None else None
     name = note.session if note is not None else ""
     return next(
@@ -286,49 +301,49 @@ def _removing_taint(look: NodeLook) -> QuarantineView | None:
     )
 
 
-def _now(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
-    """The session's own sentence, and how old it is while no remediator acts."""
+def _status(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
+    """The message of the session, and how old it is while no remediator acts."""
     if session is None:
         return
     status, leader = session.status, look.leader
     if not status.phase:
-        asks = "" if leader.cannot_act else "; does it run?"
-        yield f"the remediator has not checked it yet{asks}"
+        asks = "" if leader.cannot_act else "; check that gpuward-remediator runs"
+        yield f"the remediator has not reconciled this session yet{asks}"
         return
-    yield status.message or "the remediator reported nothing"
+    yield status.message or "the session has no message"
     if leader.lasts and leader.led_at is not None:
-        yield f"so it stood at {timestamps.utc(leader.led_at)}, when a remediator last looked"
+        yield f"as of {timestamps.utc(leader.led_at)}, when a remediator last had the Lease"
     elif leader.cannot_act and leader.word.unable_since is not None:
         since = timestamps.utc(leader.word.unable_since)
-        yield f"so it stood at {since}, when the remediator could last act"
+        yield f"as of {since}, when the remediator could last act"
 
 
-def _done(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+def _steps(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Iterator[str]:
+    """The session, the last steps of its timeline, and the requests of operators."""
     if session is None:
         return
+    opened = timestamps.age(session.metadata.creation_timestamp, look.now)
+    yield f"session {session.name}, opened {opened} ago"
     timeline = session.status.timeline
     shown = timeline if wide else timeline[-SHOWN_STEPS:]
     if len(timeline) > len(shown):
-        yield (
-            f"{count(len(timeline) - len(shown), 'earlier step')}: kubectl get gpuquarantine "
-            f"{session.name} -o yaml"
-        )
+        yield f"{count(len(timeline) - len(shown), 'earlier step')}: -o wide"
     phases = set(Phase)
     for step in shown:
         text = step.message if wide or step.step not in phases else ""
         about = f" {step.subject}" if step.step == APPROVED else ""
-        said = f": {text}" if text else ""
+        message = f": {text}" if text else ""
         when = timestamps.utc_of(step.at, seconds=True)
-        yield f"{when} {step.step}{about} by {step.by or '?'}{said}"
-    if (word := session.spec.repair) is not None and not _begun(timeline, word.step):
+        yield f"{when} {step.step}{about} by {step.by or '?'}{message}"
+    if (request := session.spec.repair) is not None and not _begun(timeline, request.step):
         over = ladder.request_in_force(session, open_causes(session, look.sight)) is None
-        late = _WORD_OVER if over and observation.is_open(session) else ""
-        yield f"{word.step}: {messages.approved_by(word)}{late}"
+        late = _APPROVAL_OVER if over and observation.is_open(session) else ""
+        yield f"{request.step}: {messages.approved_by(request)}{late}"
     if session.spec.release is not None:
         asked = session.spec.release
         at = timestamps.parse_time(asked.at)
         when = f" at {timestamps.utc(at)}" if at is not None else ""
-        yield f"release asked for by {asked.by or '?'}{when}: {asked.reason}"
+        yield f"release requested by {asked.by or '?'}{when}: {asked.reason}"
 
 
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:

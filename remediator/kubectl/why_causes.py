@@ -6,15 +6,16 @@ from typing import Final
 
 from remediator.kubectl.command import quoted
 from remediator.kubectl.node_state import NodeLook
-from rules.api import names, timestamps
+from rules.api import messages, names, quarantine, timestamps
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
 from rules.catalog import explanations
 from rules.catalog.reason import Action, Severity
 from rules.catalog.why_not import WhyNot
+from rules.drain.fate import LeftBy
 from rules.session import external
-from rules.session.causes import open_causes
+from rules.session.causes import EVIDENCE_GANGS, open_causes
 from rules.session.external import is_external
 from rules.session.repair import ladder
 from rules.session.repair.evidence import recorded as recorded_evidence
@@ -201,3 +202,33 @@ def disagreement(look: NodeLook) -> list[str]:
     before = any((timestamps.parse_time(one.first_seen) or 0.0) < said_at for one in faults(look))
     still = f"the agent disagrees with the repair: it still sees {named_faults(look)}"
     return [still] if before else []
+
+
+def pod_lines(session: QuarantineView | None) -> Iterator[str]:
+    """The pods that the drain evicted, their gangs, and the pods that the policy leaves on the
+    node, except daemons.
+    """
+    drain = session.status.drain if session is not None else None
+    if session is None or drain is None:
+        return
+    if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
+        yield f"left on it by policy: {messages.pod_list(quarantine.pods_of(left))}"
+    if drain.evicted and drain.recent:
+        more = ", the last" if drain.evicted > len(drain.recent) else ""
+        yield f"evicted{more}: {messages.name_list(drain.recent)}"
+    gangs = session.status.evidence.get(EVIDENCE_GANGS)
+    if drain.evicted and isinstance(gangs, list) and gangs:
+        yield f"gang: {messages.name_list([str(gang) for gang in gangs])}"
+
+
+def test_lines(session: QuarantineView | None) -> Iterator[str]:
+    """The last test under load, and its checks that did not pass."""
+    for test in session.status.validation[-1:] if session is not None else ():
+        message = f": {test.message}" if test.message else ""
+        at = timestamps.utc_of(test.ended_at or test.started_at)
+        yield f"{at} {test.state} by {test.provider}, Job {test.object}{message}"
+        for check in test.checks:
+            if check.verdict != "pass":
+                gpu = f" on {check.gpu}" if check.gpu else ""
+                note = f"; {check.note}" if check.note else ""
+                yield f"  {check.verdict}: {check.id}{gpu}{note}"

@@ -256,8 +256,7 @@ def _opens(look: NodeLook, found: Opening) -> str:
     if look.leader.cannot_act or look.now - since <= OVERDUE_S:
         return "a session opens within seconds"
     return (
-        f"a session should have opened within seconds of {timestamps.utc(since)} "
-        f"({timestamps.span(look.now - since)} "
-        "ago): unless something has just let it, the remediator does not act; kubectl gpuward "
-        f"preflight checks its rights, kubectl cordon {look.name} keeps new work off"
+        f"a session should have opened at {timestamps.utc(since)}; the remediator does not act: "
+        "check its rights with kubectl gpuward preflight, and keep new pods off the node with "
+        f"kubectl cordon {look.name}"
     )

@@ -40,20 +40,18 @@ _MOST_CHARS: Final = 512
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """What ends a wait, and the command that does, with `{node}` for the node; either may be
-    "".
+    """What an operator can do about a blocker, and the command, with `{node}` for the node; either
+    may be "".
     """
 
-    words: str
+    text: str
     command: str = ""
 
 
 REMEDIES: Final = msgspec.json.decode(
     data_file("remedies.json", "remediator"), type=dict[WhyNot, Remedy]
 )
-"""What ends each kind of waiting, by reason; the long form of each is the page of the same name
-in `docs/runbooks/blocked/`.
-"""
+"""The remedy of each blocker, by reason."""
 _IN_MESSAGE: Final = frozenset({"Blocked", "NeedsHuman", "Storm"})
 """Conditions whose message is a part of the session's own sentence."""
 _NOT_OF_PODS: Final = frozenset({WhyNot.NODE_UNREADABLE, WhyNot.SESSION_UNREADABLE})
@@ -103,7 +101,7 @@ def _of_condition(one: Condition, node: str, *, also: bool) -> Blocker:
     return Blocker(
         reason=one.reason,
         why="" if one.type in _IN_MESSAGE else one.message,
-        remedy=remedy.words if remedy is not None else "",
+        remedy=remedy.text if remedy is not None else "",
         command=remedy.command.format(node=node) if remedy is not None else "",
     )
 

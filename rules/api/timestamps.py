@@ -8,6 +8,7 @@ and the others spell the result without an error.
 import datetime
 import functools
 import math
+import re
 from typing import Final
 
 _LONGEST_CHARS: Final = 64
@@ -83,6 +84,31 @@ def span(seconds: float) -> str:
         if whole >= 2 * size:
             return f"{whole // size}{unit}"
     return f"{whole}s"
+
+
+_SHOWN: Final = re.compile(
+    r"(?:\b(since|at|until|before) )?\b(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC\b"
+)
+
+
+def with_ages(text: str, now: float) -> str:
+    """Return the text with the times that `utc` wrote as ages: `since T` becomes `for 14m`, `at T`
+    `14m ago`, `until T` `for the next 2h`.
+    """
+
+    def age_of(found: re.Match[str]) -> str:
+        preposition, day, clock = found.groups()
+        at = parse_time(f"{day}T{clock}Z")
+        if at is None:
+            return found[0]
+        bound = preposition in {"until", "before"}
+        if at > now:
+            return f"{'for the next' if bound else 'in'} {span(at - now)}"
+        if bound:
+            return found[0]
+        return f"for {span(now - at)}" if preposition == "since" else f"{span(now - at)} ago"
+
+    return _SHOWN.sub(age_of, text)
 
 
 _MOST: Final = 16

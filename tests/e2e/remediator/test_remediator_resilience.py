@@ -149,7 +149,7 @@ async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fl
         await fleet.health.fail("gpu-0001", XID_79)
         await lease_says(fleet, "gpuward.io/unable", "the remediator may not open a session")
         why = await kubectl(fleet, "why", "gpu-0001")
-        assert "nothing while the remediator that leads cannot act, since" in why
+        assert "nothing: the leading remediator cannot act, since" in why
         assert "the remediator may not open a session for the node (403" in why
         assert "once it can act: a session opens within seconds" in why
         assert "a remediator leads and cannot act, since" in await kubectl(fleet, "fleet")

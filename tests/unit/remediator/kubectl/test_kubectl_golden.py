@@ -95,6 +95,17 @@ def test_every_golden_file_is_of_a_command() -> None:
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {*LOOKS, *ACTS}
 
 
+@pytest.mark.parametrize("node", [*STATES, *OTHER_STATES])
+def test_why_shows_what_to_do_in_the_first_15_lines(node: str, fleet: Kubectl) -> None:
+    """Headline, status, blocker, next step and actions come first; the rest follows."""
+    lines = fleet("why", node)[1].splitlines()
+    first = {"status", "blocker", "next", "actions"}
+    labels = [line[:9].strip() if number else "" for number, line in enumerate(lines)]
+    below = next(n for n, label in enumerate(labels) if label and label not in first)
+    assert below <= 15
+    assert not first.intersection(labels[below:])
+
+
 EXAMPLE = re.compile(r"^```\n(\$ kubectl gpuward .*?)\n```$", re.MULTILINE | re.DOTALL)
 
 

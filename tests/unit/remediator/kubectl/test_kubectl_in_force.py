@@ -69,7 +69,7 @@ def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
 def test_why_promises_nothing_where_no_remediator_has_ever_led(
     tmp_path: Path, runs_in: str, said: bool
 ) -> None:
-    nothing = "nothing while no remediator leads, and none has so far; once one does:"
+    nothing = "nothing: gpuward-remediator has had no leader so far; after it has one:"
     with cluster(tmp_path, pod_in(runs_in) if runs_in else load_fleet) as kubectl:
         _, out, err = kubectl("why", BLOCKED, "-n", "new")
         assert (nothing in " ".join(out.split())) is said

@@ -84,7 +84,7 @@ def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
         assert "not kept" not in out
         kept = kubectl.get(QUARANTINES, "drained")["spec"]["repair"]["reason"]
         assert kept == " ".join(hostile.split())[:1024]
-        _, out, _ = kubectl("why", "gpu-healthy")
+        _, out, _ = kubectl("why", "gpu-healthy", "-o", "wide")
         assert "\x1b" not in out
         assert re.search(
             r"kubernetes-admin let it go at [-0-9: ]+ UTC, vendor on site \\x1b\[2J;", out

@@ -33,7 +33,7 @@ def test_several_nodes_are_answered_one_after_the_other(fleet):
 def test_what_fails_on_one_node_does_not_keep_the_others(fleet):
     code, out, err = fleet("why", "gpu-never", HEALTHY)
     assert code == 1
-    assert out.startswith(f"{HEALTHY}: in service")
+    assert out.startswith(f"{HEALTHY}: Healthy, in service")
     assert "gpu-never: there is no node gpu-never" in err
     assert "1 of 2 nodes failed" in err
 

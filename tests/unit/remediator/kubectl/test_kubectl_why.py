@@ -43,9 +43,9 @@ def reported(severity: str, *, cordoned: bool = False) -> str:
 
 def test_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
     """Who finds that too little learns how to take it out; a program's fault is no ground."""
-    taken = f'you can  kubectl gpuward quarantine {NAME} --reason "..."   take it out of service'
+    taken = f'actions  kubectl gpuward quarantine {NAME} --reason "..."   take it out of service'
     assert taken in reported("Degraded")
-    assert "you can" not in reported("Info")
+    assert "actions" not in reported("Info")
     assert "the node stays in service" in reported("Info")
     assert "the node stays as it is" in reported("Info", cordoned=True)
 
@@ -54,8 +54,8 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
     lines = why(look(sick(NAME), session("s", NAME, "Draining", "m"), node=None, agents=None,
                      unseen=("the node (get nodes)",)))  # fmt: skip
     text = "\n".join(lines)
-    assert lines[0] == "gpu-7: Draining for 14m (session s)"
-    assert "unseen   the node (get nodes)" in text
+    assert lines[0] == "gpu-7: Draining for 14m"
+    assert "unknown  the node (get nodes)" in text
     assert "agent is alive" not in text
     assert "NVRM: Xid" in text
 
@@ -89,10 +89,10 @@ def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
         conditions=[condition("Blocked", "MarkRefused", f"Refused: {clause}.")],
     )  # fmt: skip
     text = " ".join(" ".join(why(look(verdict(NAME), ended, on=quarantined(NAME, "s")))).split())
-    assert "carries a taint and cordon of gpuward without an open session" in text
+    assert "tainted and cordoned by gpuward without an open session" in text
     assert f"refused: {clause}." in text
-    assert "blocked MarkRefused" in text
-    assert "ends with: whoever runs the admission policy or webhook" in text
+    assert "blocker MarkRefused" in text
+    assert "remedy: let the admission policy or webhook named above accept patches" in text
 
 
 SITE = {

@@ -28,7 +28,7 @@ from tests.support.remediator.kubectl_objects import (
 )
 from tests.support.scenario.session_world import policy_of
 
-OPENS = "a session should have opened within seconds"
+OPENS = "a session should have opened"
 """Of a fault that is a quarter of an hour old, as `sick` has it."""
 NOW_OPENS = "a session opens within seconds"
 TAINTS = {"reason": "VendorSaysSo", "for": "0s", "match": "taint vendor.example.com/bad"}
@@ -105,9 +105,9 @@ def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_do
     health["status"]["incidents"][0]["firstSeen"] = ago(minutes)
     said = " ".join(told(look(health=health)).split())
     assert ("a session opens within seconds" in said) != doubts
-    since = f"{OPENS} of 2026-03-05 11:44 UTC (15m ago)"
+    since = f"{OPENS} 16m ago"
     assert (since in said) == doubts
-    assert ("the remediator does not act; kubectl gpuward preflight" in said) == doubts
+    assert ("the remediator does not act: check its rights with kubectl" in said) == doubts
 
 
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
@@ -120,7 +120,7 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     assert "mode Enforce" not in said
     assert "switched" not in said
     if mode == "Enforce":
-        assert "a policy that can be read; what is wrong with it says kubectl gpuward pre" in said
+        assert "correct the policy; to see what is wrong with it: kubectl gpuward pre" in said
     else:
         assert "nothing, in Shadow, which nobody chose: no policy could be read since" in said
         assert "a policy that can be read has the node judged again" in said

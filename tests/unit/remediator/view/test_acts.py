@@ -3,6 +3,7 @@ the node, on that of its session and in `why`.
 """
 
 import re
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -143,7 +144,8 @@ def test_only_what_changes_something_is_offered(of: PageState, commands: list[st
         policy=snapshot.policy,
     )
     text = "\n".join(why(look))
-    offers = text.partition("\nyou can  ")[2].splitlines()
+    below = text.partition("\nactions  ")[2].splitlines()
+    offers = [*below[:1], *takewhile(lambda line: line.startswith(" "), below[1:])]
     assert [line.strip().rsplit("   ", 1)[0].strip() for line in offers] == commands
 
 

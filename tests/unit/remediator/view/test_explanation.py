@@ -108,4 +108,4 @@ def test_conditions_are_named_by_their_reason_and_what_the_message_holds_is_not_
 
 def test_every_reason_to_wait_has_a_remedy() -> None:
     assert set(REMEDIES) == set(WhyNot)
-    assert all(remedy.words or remedy.command for remedy in REMEDIES.values())
+    assert all(remedy.text or remedy.command for remedy in REMEDIES.values())
