@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ("cryptography", "hypothesis", "jsonschema", "pytest", "pytest-asyncio")
-"""What the tests of the edges import beside the programs' own dependencies."""
+"""What the tests of I/O import in addition to the programs' dependencies."""
 _FLOOR = re.compile(r"^([A-Za-z0-9._-]+)>=([0-9.]+)$")
 
 

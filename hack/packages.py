@@ -116,8 +116,8 @@ def table(known: Mapping[str, Path]) -> str:
     lines = ["| package | purpose |", "|---|---|"]
     for module, path in sorted(known.items()):
         if path.name == "__init__.py" and module.count(".") >= 1:
-            said = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
-            lines.append(f"| `{module.replace('.', '/')}` | {said} |")
+            doc = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+            lines.append(f"| `{module.replace('.', '/')}` | {doc} |")
     return "\n".join(lines)
 
 

@@ -42,7 +42,7 @@ MEANINGS = {
     "CONDITION_DEGRADED": "node condition: True while a Degraded incident is active (agent)",
     "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
     "(remediator)",
-    "ANNOTATION_SESSION": "whose quarantine it is and what was there before, as JSON (remediator)",
+    "ANNOTATION_SESSION": "the session and the previous state of the node, as JSON (remediator)",
     "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter "
     "(remediator)",
     "ANNOTATION_MOVED": "which labels moved others off the GPUs before a reset, and what comes "
@@ -70,7 +70,7 @@ MEANINGS = {
     "present "
     "agrees (people)",
     "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (people)",
-    "ANNOTATION_RELEASE_GPU": "the agent lets go of NVML, and why (people)",
+    "ANNOTATION_RELEASE_GPU": "the agent closes NVML, and why (operators)",
     "ANNOTATION_FABRIC_MODE": "`shared`: the NVSwitch fabric is divided into partitions "
     "(`FABRIC_MODE=1`), so GPUs in none of them are not registered by design (people)",
     "LABEL_OPT_OUT": "`true`: watched and reported, never touched; any other value opts nothing "
@@ -78,7 +78,7 @@ MEANINGS = {
 }
 PHASES = {
     Phase.PENDING: "wants to act and waits; the message names for what",
-    Phase.MARKED: "taint and cordon are on",
+    Phase.MARKED: "taint and cordon are set",
     Phase.DRAINING: "pods are being evicted within their budgets",
     Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
     Phase.REPAIRING: "a repair step is on record or asked for; waits for the proof "
@@ -159,8 +159,8 @@ def _collect(
     commands = 0
     for action in parser._actions:  # noqa: SLF001  # argparse offers no other way to list them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # the same
-            for word, child in action.choices.items():
-                commands += _collect(child, f"{name} {word}".strip(), found)
+            for command, child in action.choices.items():
+                commands += _collect(child, f"{name} {command}".strip(), found)
         elif action.help == argparse.SUPPRESS:
             continue  # taken only to say why it is not
         elif action.option_strings and action.dest != "help" and name:

@@ -2,7 +2,7 @@
 
     python -m hack.bench.agent [--seconds 120] [--samples 200] [--image] [--json]
 
-Memory, CPU, wake-ups and page faults of the agent with 8 simulated GPUs beside the same agent with
+Memory, CPU, wake-ups and page faults of the agent with 8 simulated GPUs and of the same agent with
 `--nvml off`, in one run, the simulated driver's own share measured apart; start to first health
 status with compiled files; kernel line to node condition. The API server is the simulated one, or
 a real one where KUBEBUILDER_ASSETS names its programs. The kernel log is a FIFO in the format of
@@ -55,7 +55,7 @@ STARTS = 9
 
 @dataclass(slots=True)
 class Bench:
-    """All results; seconds unless a name says otherwise."""
+    """All results; seconds unless a name has another unit."""
 
     control_plane: str = ""
     memory: dict[str, list[Memory]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class BenchedAgent:
 
 
 class Conditions:
-    """Tells when the node's GPUHealthy condition changes, by a watch."""
+    """Watches the node's GPUHealthy condition."""
 
     def __init__(self, plane: Hosted[ControlPlane], node: str) -> None:
         config = from_files(plane.value.kubeconfig)
@@ -124,16 +124,16 @@ class Conditions:
         try:
             for _, node in self._kube.watch_node(self._node, self._version):
                 for condition in node.status.conditions or ():
-                    said = f"{condition.status} {condition.reason} {condition.message}"
-                    if condition.type == "GPUHealthy" and said != last:
-                        last = said
-                        self._changes.put((time.monotonic(), said))
+                    status_text = f"{condition.status} {condition.reason} {condition.message}"
+                    if condition.type == "GPUHealthy" and status_text != last:
+                        last = status_text
+                        self._changes.put((time.monotonic(), status_text))
         except KubeError:
             # The control plane ends with the measurement.
             return
 
     def next(self) -> tuple[float, str]:
-        """When the next change arrived, and what it says."""
+        """Return when the next change arrived, and its text."""
         return self._changes.get(timeout=TIMEOUT_S)
 
     def settled(self) -> None:
@@ -200,7 +200,7 @@ def p99(values: list[float]) -> float:
 
 
 def report(bench: Bench) -> str:
-    """The results as a table with the targets beside them."""
+    """Return the results and targets as a table."""
     pss = {mode: sum(each.pss_kib for each in found) for mode, found in bench.memory.items()}
     sim, off = bench.use["sim"], bench.use["off"]
     above = sim.share - off.share

@@ -219,8 +219,8 @@ def simulator_share(description: Path, seconds: float) -> float:
         text=True,
     )
     time.sleep(SETTLE_S + seconds)
-    _, said = child.communicate(timeout=60)
-    found = json.loads(said.splitlines()[-1])
+    _, output = child.communicate(timeout=60)
+    found = json.loads(output.splitlines()[-1])
     return float(found["simulator_s"] / found["lived_s"])
 
 

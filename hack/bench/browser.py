@@ -44,7 +44,7 @@ class Browser:
         self.requests: list[str] = []
         """Address of every request of every page."""
         self.complaints: list[str] = []
-        """What the console and the content security policy said."""
+        """Messages of the console and of the content security policy."""
 
     async def __aenter__(self) -> Self:
         assert CHROMIUM is not None
@@ -90,11 +90,11 @@ class Browser:
 
     async def _page_address(self) -> str:
         async with asyncio.timeout(TIMEOUT_S):
-            told = self._folder / "DevToolsActivePort"
-            # Chromium tells its port in a file: there is nothing to wait on but the file.
-            while not (told.exists() and told.read_text().strip()):  # noqa: ASYNC110 (see above)
+            port_file = self._folder / "DevToolsActivePort"
+            # Chromium writes its port into this file.
+            while not (port_file.exists() and port_file.read_text().strip()):  # noqa: ASYNC110 (see above)
                 await asyncio.sleep(0.05)
-            port = told.read_text().split()[0]
+            port = port_file.read_text().split()[0]
             while True:
                 async with self._http.get(f"http://127.0.0.1:{port}/json/list") as answer:
                     pages = [one for one in await answer.json() if one["type"] == "page"]
@@ -103,24 +103,24 @@ class Browser:
                 await asyncio.sleep(0.05)
 
     async def _read(self) -> None:
-        async for message in self._socket:
-            said = message.json()
-            if "id" in said:
-                waiting = self._answers.pop(said["id"], None)
+        async for received in self._socket:
+            message = received.json()
+            if "id" in message:
+                waiting = self._answers.pop(message["id"], None)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(said)
+                    waiting.set_result(message)
                 continue
-            match said.get("method"):
+            match message.get("method"):
                 case "Network.requestWillBeSent":
-                    self.requests.append(said["params"]["request"]["url"])
+                    self.requests.append(message["params"]["request"]["url"])
                 case "Network.webSocketCreated":
-                    self.requests.append(said["params"]["url"])
+                    self.requests.append(message["params"]["url"])
                 case "Page.loadEventFired":
                     self._loaded.set()
                 case "Log.entryAdded":
-                    self.complaints.append(str(said["params"]["entry"].get("text")))
+                    self.complaints.append(str(message["params"]["entry"].get("text")))
                 case "Runtime.exceptionThrown":
-                    self.complaints.append(str(said["params"]["exceptionDetails"]))
+                    self.complaints.append(str(message["params"]["exceptionDetails"]))
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
         """One command of the protocol; its result."""
@@ -129,9 +129,9 @@ class Browser:
         self._answers[number] = waiting
         await self._socket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(TIMEOUT_S):
-            said: dict[str, Any] = await waiting
-        assert "error" not in said, said
-        result: dict[str, Any] = said["result"]
+            message: dict[str, Any] = await waiting
+        assert "error" not in message, message
+        result: dict[str, Any] = message["result"]
         return result
 
     async def go(self, address: str) -> None:
@@ -163,7 +163,7 @@ class Browser:
     async def until(self, expression: str, within_s: float = TIMEOUT_S) -> None:
         """Wait until the expression is true in the page."""
         async with asyncio.timeout(within_s):
-            # The page tells nobody when an expression becomes true.
+            # The page has no event for this.
             while not await self.js(expression):  # noqa: ASYNC110 (see above)
                 await asyncio.sleep(0.1)
 

@@ -3,7 +3,7 @@
     python -m hack.bench.remediator [storm|evictions|fleet ...]
 
 storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
-half. evictions: per second over twelve PDBs, beside raw evictions of as many pods. fleet: memory,
+half. evictions: per second over twelve PDBs, and raw evictions of as many pods. fleet: memory,
 CPU and writes with 10,000 healthy nodes that have agents, then page, command and a storm of a
 tenth. The API server is the simulated one (in
 this process), or a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one
@@ -36,7 +36,7 @@ _SILENCE_S = 15.0
 
 async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figures:
     """Evictions per second while several nodes drain at once."""
-    # Whoever is evicted finds a place: a third of it is free on each of the other nodes.
+    # Evicted pods fit elsewhere: a third of each other node is free.
     pools = (Pool(name="gpu", nodes=nodes * 4, gpus=pods + (pods + 2) // 3, labels=AGENT),)
     each = nodes * 4 * pods // budgets
     served = tuple(

@@ -1,6 +1,6 @@
 """A fleet: what it costs to watch it, and how soon each of many sick nodes is quarantined.
 
-`storm`: many nodes fall sick at once, beside the floor of raw patches.
+`storm`: many nodes fail at once; the baseline is raw patches.
 `ten_thousand`: nodes as the GPU operator and node feature discovery label them, each with a Ready
 agent pod and a healthy health status; then the page, a command, and a tenth of the nodes sick at
 once. The budgets are lifted.
@@ -63,7 +63,7 @@ async def storm(nodes: int = 1500, sick: int = 750) -> Figures:
             }
         others = fleet.node_names()[sick : 2 * sick]
         if len(others) == sick:
-            raw_s = await floor_of(plane.straight_kubeconfig, "marks", others)
+            raw_s = await floor_of(plane.straight_kubeconfig, "taints", others)
             figures["floor: raw patches, first to last s"] = raw_s
             figures["taints and cordons by the floor"] = (at[-1] - at[0]) / raw_s
         return figures
@@ -88,7 +88,7 @@ async def phases(plane: ControlPlane) -> Counter[str]:
 
 
 async def _recorded(plane: ControlPlane, count: int) -> None:
-    """Wait until every session says that its node is quarantined."""
+    """Wait until every session is Quarantined."""
     async with asyncio.timeout(120):
         while True:
             found = await phases(plane)
@@ -147,13 +147,13 @@ async def ten_thousand(nodes: int = 10_000, seconds: float = 60.0) -> Figures:
             figures["page, first paint s"] = await first_paint(replica.page_url())
             figures["kubectl gpuward fleet s"] = await _command(plane, "fleet")
             sick = names[: nodes // 10]
-            marks = asyncio.create_task(taints_of(plane, set(sick)))
+            taints = asyncio.create_task(taints_of(plane, set(sick)))
             cpu, began = replica.cpu_s(), time.time()
             await assessments.all_fail(sick, XID_79)
             figures["sick"] = len(sick)
             figures["health statuses published after s"] = time.time() - began
             async with asyncio.timeout(300):
-                at = sorted((await marks).values())
+                at = sorted((await taints).values())
             figures["first unschedulable s"] = at[0] - began
             figures["all unschedulable s"] = at[-1] - began
             figures["remediator CPU to the last quarantine s"] = replica.cpu_s() - cpu
@@ -214,13 +214,15 @@ async def first_paint(url: str) -> float | str:
     return statistics.median(paints)
 
 
-async def _command(plane: ControlPlane, *words: str) -> float:
+async def _command(plane: ControlPlane, *arguments: str) -> float:
     began = time.time()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "remediator.kubectl.cli", *words),
+        *(sys.executable, "-m", "remediator.kubectl.cli", *arguments),
         f"--kubeconfig={plane.straight_kubeconfig}",
         stdout=asyncio.subprocess.DEVNULL,
     )
     if await process.wait() != 0:
-        raise RuntimeError(f"kubectl gpuward {' '.join(words)} ended with {process.returncode}")
+        raise RuntimeError(
+            f"kubectl gpuward {' '.join(arguments)} ended with {process.returncode}"
+        )
     return time.time() - began

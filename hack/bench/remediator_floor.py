@@ -6,7 +6,7 @@ nothing.
 
 taints and cordons: one patch per node, as a taint and cordon looks, as many in flight as the
 remediator has. evictions: one in flight per budget. The bench runs it as a process of its own
-beside the same API server, right after the remediator, so that both columns are of one machine in
+on the same API server, right after the remediator, so that both columns are of one machine in
 one state.
 """
 
@@ -27,10 +27,10 @@ from rules.api.nodes import NodeView
 from rules.api.quarantine_taint import quarantine_patch
 
 _AGAIN_S = 0.05
-"""A budget that says no is asked again after this long: its controller needs a moment."""
+"""Retry period of a refused eviction: the disruption controller needs a moment."""
 
 
-async def marks(client: Client, names: list[str]) -> list[float]:
+async def taints(client: Client, names: list[str]) -> list[float]:
     """When each patch was answered."""
     slots = asyncio.Semaphore(IN_FLIGHT[CallQueue.MARK])
     answered: list[float] = []
@@ -81,7 +81,7 @@ async def evictions(client: Client, lines: list[str]) -> list[float]:
 
 async def _run(kubeconfig: Path, what: str, lines: list[str]) -> list[float]:
     async with HttpClient.from_kubeconfig(kubeconfig) as client:
-        return await (marks if what == "marks" else evictions)(client, lines)
+        return await (taints if what == "taints" else evictions)(client, lines)
 
 
 async def floor_of(kubeconfig: Path, what: str, lines: list[str]) -> float:
@@ -91,10 +91,10 @@ async def floor_of(kubeconfig: Path, what: str, lines: list[str]) -> float:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate("\n".join(lines).encode())
+    output, _ = await process.communicate("\n".join(lines).encode())
     if process.returncode != 0:
         raise RuntimeError(f"the floor of {what} ended with {process.returncode}")
-    answered = sorted(json.loads(said))
+    answered = sorted(json.loads(output))
     return max(0.001, float(answered[-1] - answered[0]))
 
 

@@ -10,7 +10,7 @@ import tomllib
 from hack.chart.emit import DAEMONSET, PROFILES, build, components, holds, template
 from hack.chart.merge import MISSING, Choice, merge
 from hack.chart.values import (
-    WHOLE_FILES,
+    CONDITIONAL_FILES,
     default_values,
     defaults_template,
     installer_variants,
@@ -53,7 +53,7 @@ def rendered() -> dict[str, str]:
     version = tomllib.loads((DAEMONSET.parent / "pyproject.toml").read_text())["project"][
         "version"
     ]
-    switches = {name: _says(name) for name in components()}
+    switches = {name: _description(name) for name in components()}
     plain = build()
     base = quarantined(plain)
     variants = installer_variants(base)
@@ -72,7 +72,7 @@ def rendered() -> dict[str, str]:
             base.get(identity, MISSING),
             {c: objects.get(identity, MISSING) for c, objects in variants.items()},
         )
-        conditions = [WHOLE_FILES[identity[0]]] if identity[0] in WHOLE_FILES else []
+        conditions = [CONDITIONAL_FILES[identity[0]]] if identity[0] in CONDITIONAL_FILES else []
         if identity not in base:
             having = {c: v[identity] for c, v in variants.items() if identity in v}
             first = next(iter(having.values()))
@@ -87,12 +87,12 @@ def rendered() -> dict[str, str]:
     return files
 
 
-def _says(component: str) -> str:
+def _description(component: str) -> str:
     """The first sentence of the component's own comment."""
     text = (DAEMONSET / "components" / component / "kustomization.yaml").read_text()
     head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
-    said = " ".join(line.lstrip("# ").strip() for line in head if "enerated" not in line)
-    sentence = re.split(r"(?<=\.)\s", said.strip())[0]
+    text = " ".join(line.lstrip("# ").strip() for line in head if "enerated" not in line)
+    sentence = re.split(r"(?<=\.)\s", text.strip())[0]
     return sentence[:200] or f"What {component} needs."
 
 

@@ -1,7 +1,7 @@
 """A merged tree as a Helm template: block YAML, with conditions on lines of their own.
 
 Pure. Text of gpuward that a template engine would take for its own (alerts speak of `{{
-$labels.node }}`) is quoted; text marked with `Template` is the engine's.
+$labels.node }}`) is quoted; a `Template` is not.
 """
 
 import json
@@ -71,7 +71,7 @@ def _placed(node: Node, indent: int, shown: Any) -> Iterator[str]:
 
 
 def _branches(choice: Choice, shown: Any) -> Iterator[str]:
-    words = "if"
+    keyword = "if"
     nothing = tuple(c for cs, value in choice.branches if value is MISSING for c in cs)
     kept = [(cs, value) for cs, value in choice.branches if value is not MISSING]
     if not kept:
@@ -80,9 +80,9 @@ def _branches(choice: Choice, shown: Any) -> Iterator[str]:
         yield "{{- end }}"
         return
     for conditions, value in kept:
-        yield f"{{{{- {words} {holds(conditions)} }}}}"
+        yield f"{{{{- {keyword} {holds(conditions)} }}}}"
         yield from shown(Plain(value))
-        words = "else if"
+        keyword = "else if"
     if choice.base is not MISSING:
         yield f"{{{{- else if not ({holds(nothing)}) }}}}" if nothing else "{{- else }}"
         yield from shown(Plain(choice.base))
@@ -174,7 +174,7 @@ DAEMONSET: Final = Path(__file__).resolve().parents[2] / "daemonset"
 PROFILES: Final = ("nvml", "full")
 """Components of which at most one is chosen."""
 NO_SWITCH: Final = frozenset({*PROFILES, "enforce"})
-"""Components that are no switch of the chart: profiles, and what value `mode` says."""
+"""Components that are no switch of the chart: profiles, and what value `mode` selects."""
 
 Object = dict[str, Any]
 Identity = tuple[str, str]

@@ -22,7 +22,7 @@ class _Missing:
 
 MISSING: Final = _Missing()
 _LISTED: Final = ("name", "mountPath", "key")
-"""What tells one item of a list from another, where items are objects."""
+"""Keys that identify an item of a list of objects."""
 
 
 @dataclass(frozen=True, slots=True)

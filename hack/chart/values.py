@@ -1,7 +1,7 @@
 """What an installer of the chart may set, and where it goes into the objects.
 
-Pure. `marked` replaces in a build what is the installer's choice; `switches` are the conditions
-under which objects differ; `default_values` and `schema` say the same to Helm.
+Pure. `with_choices` replaces in a build what is the installer's choice; `switches` are the
+conditions under which objects differ; `default_values` and `schema` say the same to Helm.
 """
 
 import copy
@@ -30,9 +30,9 @@ MONITORS: Final = {
     "ServiceMonitor": "remediator",
     "PrometheusRule": "alerts",
 }
-"""The section of values that says how Prometheus finds an object of this kind."""
+"""Return the values section with the scrape settings of this kind."""
 
-WHOLE_FILES: Final[Mapping[str, Condition]] = {
+CONDITIONAL_FILES: Final[Mapping[str, Condition]] = {
     "CustomResourceDefinition": ".Values.crds.install",
     "Namespace": ".Values.namespace.create",
 }
@@ -56,28 +56,28 @@ def _is_off(path: tuple[str, ...], values: tuple[str, ...]) -> str:
     default: Any = effective_view(Policy())
     for key in path:
         default = default.get(key) if isinstance(default, dict) else None
-    words = " ".join(f'"{value}"' for value in values)
-    return f'has (toString ({_read(path)} | default "{default}")) (list {words})'
+    text = " ".join(f'"{value}"' for value in values)
+    return f'has (toString ({_read(path)} | default "{default}")) (list {text})'
 
 
 def _refused(need: Need) -> str:
     """Refuses a policy whose value asks for a component that is off."""
-    start, opened, closed, said = "$.Values.policy", "", "", ".".join(need.path)
+    start, opened, closed, key = "$.Values.policy", "", "", ".".join(need.path)
     path, named = need.path, ""
     if ANY in path:
         at = path.index(ANY)
         opened = f"{{{{- range $key, $each := {_read(path[:at])} }}}}\n"
         start, path, closed = "$each", path[at + 1 :], "{{- end }}\n"
-        said, named = said.replace(ANY, "%s"), "$key "
+        key, named = key.replace(ANY, "%s"), "$key "
     value = _read(path, start)
     pairs = " ".join(f'"{v}" "{component_key(c)}"' for v, c in need.components.items())
     found = f"{{{{- $needs := get (dict {pairs}) (toString {value}) }}}}\n"
-    words, shown = f"policy.{said}: %s needs", f"(toString {value}) "
+    text, shown = f"policy.{key}: %s needs", f"(toString {value}) "
     offs = "".join(f" (not ({_is_off(place, values)}))" for place, values in need.unless)
     return (
         f"{opened}{found}"
         f"{{{{- if and $needs (not (get $.Values.components $needs)){offs} }}}}\n"
-        f'{{{{- fail (printf "{words} components.%s: true; {_LACKS}" {named}{shown}$needs) }}}}\n'
+        f'{{{{- fail (printf "{text} components.%s: true; {_LACKS}" {named}{shown}$needs) }}}}\n'
         f"{{{{- end }}}}\n{closed}"
     )
 
@@ -94,7 +94,9 @@ _POLICY: Final = Template(
 
 def quarantined(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
     """The objects with templates where the installer decides."""
-    return {identity: _marked(identity, copy.deepcopy(obj)) for identity, obj in objects.items()}
+    return {
+        identity: _with_choices(identity, copy.deepcopy(obj)) for identity, obj in objects.items()
+    }
 
 
 def installer_variants(base: Mapping[Identity, Object]) -> dict[Condition, dict[Identity, Object]]:
@@ -106,7 +108,7 @@ def installer_variants(base: Mapping[Identity, Object]) -> dict[Condition, dict[
     return {KEEP: kept}
 
 
-def _marked(identity: Identity, obj: Object) -> Object:
+def _with_choices(identity: Identity, obj: Object) -> Object:
     if identity == ("Namespace", NAMESPACE):
         obj["metadata"]["name"] = Template("{{ .Release.Namespace }}")
     if identity == ("ConfigMap", "gpuward-policy"):
@@ -211,13 +213,14 @@ def default_values(base: Mapping[Identity, Object], switches: Mapping[str, str])
     }
     replicas = base["Deployment", "gpuward-remediator"]["spec"]["replicas"]
     listed = "".join(
-        f"  # {says}\n  {component_key(name)}: false\n" for name, says in switches.items()
+        f"  # {description}\n  {component_key(name)}: false\n"
+        for name, description in switches.items()
     )
     return f"""\
 # What the agent looks at: minimal (kernel log), nvml (runtime class nvidia) or full \
 (host's devices).
 profile: minimal
-# Shadow says what would be done and writes nothing to nodes' specs or pods; Enforce acts.
+# Shadow reports what would be done and writes nothing to nodes' specs or pods; Enforce acts.
 mode: Shadow
 # Every other key of the policy, as docs/reference.md has them, for instance drain or budget.
 policy: {{}}
@@ -243,7 +246,7 @@ crds:
 namespace:
   # Helm's --create-namespace makes one without the Pod Security labels that the agent needs.
   create: false
-# Each adds exactly its permissions and objects; docs/install.md says what for.
+# Each adds exactly its permissions and objects; docs/install.md explains each.
 components:
 {listed}"""
 
@@ -258,10 +261,13 @@ _POD: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
     "podLabels": (_LABELS, "Labels for the pods."),
     "podAnnotations": (_LABELS, "Annotations for the pods."),
     "resources": (_MAP, "Requests and limits; a key that is left out is the profile's."),
-    "nodeSelector": (_LABELS, "Labels that a node needs to get a pod, beside the affinity."),
+    "nodeSelector": (
+        _LABELS,
+        "Labels that a node needs to get a pod, in addition to the affinity.",
+    ),
     "tolerations": (_OBJECTS, "Tolerations, in place of these."),
     "affinity": (_MAP, "Affinity; a list replaces the list of the same name."),
-    "imagePullSecrets": (_OBJECTS, "Pull secrets, beside those of images.pullSecrets."),
+    "imagePullSecrets": (_OBJECTS, "Pull secrets, in addition to images.pullSecrets."),
     "priorityClassName": (_TEXT, "A PriorityClass, in place of the chart's own."),
     "extraEnv": (_OBJECTS, "More environment variables; to change a setting use extraArgs."),
     "extraArgs": (_TEXTS, "More flags (docs/reference.md); a flag overrides its variable."),
@@ -281,8 +287,8 @@ def _pod_values(spec: Object) -> str:
     """The defaults of one program's section."""
     empty = {"object": "{}", "array": "[]", "string": '""'}
     text = ""
-    for key, (kind, says) in _POD.items():
-        text += f"  # {says}\n"
+    for key, (kind, description) in _POD.items():
+        text += f"  # {description}\n"
         if key == "affinity":
             shown = yaml.safe_dump(spec[key], default_flow_style=None, width=200)
             text += f"  {key}:\n" + textwrap.indent(shown, "    ")
@@ -292,8 +298,8 @@ def _pod_values(spec: Object) -> str:
                 shown = yaml.safe_dump(spec[key], default_flow_style=True, width=1000).strip()
             text += f"  {key}: {shown}\n"
     text += "  # The PodMonitor or ServiceMonitor of component prometheusOperator.\n  monitor:\n"
-    for key, (kind, says) in _MONITOR.items():
-        text += f"    # {says}\n    {key}: {empty[kind['type']]}\n"
+    for key, (kind, description) in _MONITOR.items():
+        text += f"    # {description}\n    {key}: {empty[kind['type']]}\n"
     return text
 
 
@@ -326,13 +332,14 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
     flag = {"type": "boolean"}
     image = _closed({"repository": {**_TEXT, "minLength": 1}, "tag": _TEXT})
     monitor, pod = (
-        {key: {**kind, "description": says} for key, (kind, says) in keys.items()}
+        {key: {**kind, "description": description} for key, (kind, description) in keys.items()}
         for keys in (_MONITOR, _POD)
     )
     pods = {**pod, "monitor": _closed(monitor)}
     labels = {**_LABELS, "description": "Labels for every object and for the pods."}
     components = {
-        component_key(name): {**flag, "description": says} for name, says in switches.items()
+        component_key(name): {**flag, "description": description}
+        for name, description in switches.items()
     }
     rule = {
         "labels": {**_LABELS, "description": "Labels of the PrometheusRule."},

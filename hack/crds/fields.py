@@ -15,7 +15,7 @@ PARTS = {
     "EvidenceSpec": "What the agent knew when a session took its node; written once.",
     "PauseSpec": "Which nodes get no new disruption, why, and until when.",
 }
-"""What `kubectl explain` says of spec and status."""
+"""Descriptions of spec and status for `kubectl explain`."""
 
 SEVERITIES = ("Info", "Degraded", "Fatal")
 
@@ -174,7 +174,8 @@ FIELDS: dict[str, Field] = {
     "Cause.message": Field("One sentence.", 1024),
     "Cause.by": Field("Who asked.", 256),
     "Cause.at": Field(
-        "When an operator said it, or when it joined the session; empty for what opened it.", 40
+        "When an operator requested it, or when it joined the session; empty for the first cause.",
+        40,
     ),
     "QuarantineSpec.level": Field(
         "Cordon stops new work only; Drain evicts as well.",
@@ -182,12 +183,12 @@ FIELDS: dict[str, Field] = {
         default="Drain",
     ),
     "QuarantineSpec.hold": Field(
-        "Do not release, whatever the health status says; a drain goes on.", default=False
+        "Do not release, even when the node is healthy. A drain continues.", default=False
     ),
     "QuarantineSpec.release": Field("An operator asks for release now."),
     "ReleaseRequest.by": Field("Who asked.", 256),
     "ReleaseRequest.reason": Field("Why.", 1024),
-    "ReleaseRequest.at": Field("When they said it.", 40),
+    "ReleaseRequest.at": Field("When it was requested.", 40),
     "QuarantineSpec.repair": Field("An operator lets one step of the repair ladder go."),
     "RepairRequest.step": Field(
         "The step: the one proposed, or another that has an adapter.",
@@ -196,12 +197,10 @@ FIELDS: dict[str, Field] = {
     ),
     "RepairRequest.by": Field("Who asked.", 256),
     "RepairRequest.reason": Field("Why.", 1024),
-    "RepairRequest.at": Field(
-        "When they said it: the word holds for the faults that were there then.", 40
-    ),
+    "RepairRequest.at": Field("When it was approved: it holds for the faults of that time.", 40),
     "QuarantineStatus.mode": Field("Enforce or Shadow.", 16),
     "QuarantineStatus.phase": Field("Where the session stands.", 32),
-    "QuarantineStatus.phaseSince": Field("Since when it stands there.", 40),
+    "QuarantineStatus.phaseSince": Field("Since when it is in this phase.", 40),
     "QuarantineStatus.bootID": Field("The boot being validated.", 64),
     "QuarantineStatus.reason": Field(
         "Stable CamelCase code of the most severe cause, or who asked where it has none.", 63
@@ -268,7 +267,7 @@ FIELDS: dict[str, Field] = {
     "RepairBefore.resetPending": Field("True when the driver asked for a reset."),
     "RepairAttempt.action": Field(
         "What the adapter did for the step when it was decided, as in the policy file; the "
-        "request is taken back by it, whatever the policy says by then."
+        "request is undone by it, even if the policy has changed."
     ),
     "RepairAttempt.cleared": Field(
         "Labels of the Node by which others were moved off its GPUs, each with its value of "
@@ -277,8 +276,8 @@ FIELDS: dict[str, Field] = {
         max_items=16,
     ),
     "RepairAttempt.state": Field(
-        "Planned, Held, Asked, Proven, Failed or Withdrawn. Proven by what gpuward saw, never by "
-        "the word of whoever was asked.",
+        "Planned, Held, Asked, Proven, Failed or Withdrawn. Proven by gpuward's own "
+        "checks, never by the repair tool's status.",
         16,
     ),
     "RepairAttempt.proof": Field("What was seen, or what is missing.", 512),

@@ -205,7 +205,7 @@ def crds() -> dict[str, dict[str, Any]]:
                 _column("Mode", ".status.mode"),
                 _column("Reason", ".status.reason"),
                 _column("Blocked", '.status.conditions[?(@.type=="Blocked")].reason'),
-                _column("Needs Person", '.status.conditions[?(@.type=="NeedsHuman")].status'),
+                _column("Needs Operator", '.status.conditions[?(@.type=="NeedsHuman")].status'),
                 _column("Evicted", ".status.drain.evicted", "integer", wide=True),
                 _column("Message", ".status.message", wide=True),
                 age,
@@ -232,7 +232,7 @@ def crds() -> dict[str, dict[str, Any]]:
             kind="GPUWardPause",
             plural="gpuwardpauses",
             short="gp",
-            text="An operator says: no new disruption on these nodes, until then.",
+            text="An operator's request: no new disruption on these nodes until then.",
             spec=schema_of(PauseSpec),
             status=None,
             columns=[

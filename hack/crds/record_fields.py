@@ -15,8 +15,7 @@ class Field(NamedTuple):
     pattern: str = ""
     """What its text, or that of each item, looks like. Only where Kubernetes or we fix the form
     for good, and only of what people write: a status or a health status that one definition
-    refuses is lost, and whoever writes on a broken node could keep it from being taken out with
-    one space."""
+    refuses is lost: one space written on a broken node could prevent its quarantine."""
 
 
 NODE_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -50,11 +49,11 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordStatus.forgottenUntil": Field(
         "Older events were dropped for room up to this time.", 40
     ),
-    "RecordStatus.counters": Field("Over its whole life, events that were dropped included."),
+    "RecordStatus.counters": Field("Over its lifetime, including dropped events."),
     "RecordCounters.faults": Field("Faults."),
-    "RecordStatus.said": Field("What people said of it.", max_items=8),
+    "RecordStatus.said": Field("Operator reports about it.", max_items=8),
     "RecordWord.at": Field("When.", 40),
-    "RecordWord.word": Field("repaired: what was before it counts no more.", 16),
+    "RecordWord.word": Field("repaired: earlier faults no longer count.", 16),
     "RecordWord.reason": Field("Why.", 1024),
     "RecordStatus.message": Field(
         "Its faults in 90 days, and whether that makes it a repeat offender.", 1024

@@ -82,7 +82,7 @@ class ControlPlane:
 
     @property
     def straight_kubeconfig(self) -> Path:
-        """The administrator's, past the proxy: for whoever measures."""
+        """The administrator's kubeconfig past the proxy, for benchmarks."""
         return self.straight or self.kubeconfig
 
     def user_kubeconfig(self, user: str) -> Path:

@@ -180,7 +180,7 @@ async def established(client: Client, definition: str) -> None:
 
 
 async def _all_served(client: Client, crd: Object) -> bool:
-    """A real API server answers 404 for a moment after it said Established."""
+    """A real API server answers 404 for a moment after Established is true."""
     for resource in served(crd):
         try:
             await client.list(resource)

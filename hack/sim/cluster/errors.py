@@ -118,7 +118,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def forbidden(resource: Resource, name: str, why: str) -> ApiError:
-    """403: admission or authorization says no."""
+    """403: refused by admission or authorization."""
     subject = f'{resource.group_resource} "{name}"' if name else resource.group_resource
     return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(resource, name))
 

@@ -1,7 +1,7 @@
 """The simulated API server on a real port.
 
 `async with SimulatedApiServer() as server` for asynchronous tests and the demo; `run_in_thread`
-for synchronous ones.  Binds the loopback address only, unless told otherwise.
+for synchronous ones.  Binds the loopback address by default.
 """
 
 import asyncio

@@ -122,10 +122,10 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
         for ends in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(ends, me.cancel)
     policy = f"hack/sim/demo/{POLICY_FILE.name}, read again within a minute when you change it"
-    whole = not console.is_terminal  # sentences are folded for eyes, never for a file
-    console.print(f"policy of this demo ({policy}):", style="bold", soft_wrap=whole)
+    unwrapped = not console.is_terminal  # lines are wrapped on a terminal only
+    console.print(f"policy of this demo ({policy}):", style="bold", soft_wrap=unwrapped)
     console.print(POLICY_FILE.read_text().strip(), markup=False, highlight=False, soft_wrap=True)
-    console.print(LEFT_OUT, soft_wrap=whole)
+    console.print(LEFT_OUT, soft_wrap=unwrapped)
     console.print(f"starting {nodes} simulated nodes, agents where faults come, a remediator ...")
     async with Stage(nodes=nodes) as stage:
         # Never folded: they are there to be copied.
@@ -147,17 +147,17 @@ async def _run(console: Console, acts: list[Act], *, nodes: int, once: bool) -> 
             console.print(
                 f"nobody mends what was broken here, so its repair runs out of steps: "
                 f"hack/demo --scenario {later} plays that, too",
-                soft_wrap=whole,
+                soft_wrap=unwrapped,
             )
         _print_plugin(console, stage)
         await _stay(stage, changes)
         _print_logs(console, stage)
-        raise RuntimeError("a program of the demo ended by itself; its log says why")
+        raise RuntimeError("a program of the demo ended by itself; see its log")
 
 
 def _print_plugin(console: Console, stage: Stage) -> None:
-    """How another terminal looks around. On a first visit the plugin is installed only beside
-    this interpreter.
+    """Print how another terminal uses the cluster. Before its installation the plugin is only in
+    the folder of this interpreter.
     """
     console.print(
         f"export KUBECONFIG={stage.kubeconfig} PATH={Path(sys.executable).parent}:$PATH; "
@@ -188,7 +188,7 @@ async def _play(
 async def _stay(stage: Stage, changes: Changes) -> None:
     """Until a program ends: people go on with kubectl and see here what comes of it."""
     programs = [stage.remediator, *(agent.program for agent in stage.agents.values())]
-    # A process that ends tells nobody; looking once a second is soon enough.
+    # Poll once a second for processes that ended.
     while all(program.ended is None for program in programs):
         changes.print_new()
         await asyncio.sleep(1.0)

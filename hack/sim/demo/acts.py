@@ -146,7 +146,7 @@ async def fallen_off_the_bus(stage: Stage) -> Outcome:
 
 
 def _gang(stage: Stage) -> str:
-    """How the training gang of the lost node goes on: it is only worth something whole."""
+    """How the training gang of the lost node continues: it needs all its pods."""
     pods = [pod for (_, name), pod in stage.ledger.pods.items() if name.startswith(f"{GANG}-")]
     ready = sum(is_ready(pod) for pod in pods)
     return f"its gang runs with {ready} of {GANG_PODS} pods"
@@ -164,7 +164,7 @@ async def program_fault(stage: Stage) -> Outcome:
     untouched = node not in ledger.unschedulable_at and ledger.session(node) is None
     return Outcome(
         true=seen and untouched and ledger.healthy(node) == "True",
-        text=f"{'recorded' if seen else 'not seen'}, node {'untouched' if untouched else 'TAKEN'}",
+        text=f"{'recorded' if seen else 'missing'}, node {'untouched' if untouched else 'TAKEN'}",
         path="kernel line",
     )
 
@@ -245,7 +245,7 @@ async def storm(stage: Stage) -> Outcome:
     allowed = stage.policy.budget.max_new.count
     return Outcome(
         true=opened and over and len(taken) <= allowed and most >= len(nodes) - allowed,
-        text=f"{len(taken)} of {len(nodes)} taken, {most} held back, "
+        text=f"{len(taken)} of {len(nodes)} quarantined, {most} delayed, "
         f"{'alarm over' if over else 'NOT over'}",
         path="scripted health statuses",
     )
@@ -255,7 +255,7 @@ ACTS = (
     Act(
         name="xid79",
         title="Xid 79 on a training node",
-        expected="unschedulable in 1 s, its gang moves whole, Quarantined",
+        expected="unschedulable in 1 s, its gang moves together, Quarantined",
         at_s=0.0,
         play=fallen_off_the_bus,
     ),
@@ -338,7 +338,7 @@ ACTS = (
     ),
     Act(
         name="test",
-        title="a reset heals, the test under load says no",
+        title="a reset heals, the test under load fails",
         expected="test fails, RestartNode proven, test passes, Released",
         at_s=51.0,
         play=load_finds_more,

@@ -1,4 +1,4 @@
-"""What the cluster says, kept while the demo runs: the newest objects and when things happened.
+"""Keep the newest objects of the cluster and when things happened, while the demo runs.
 
 Fed by watches of the API server, like any other observer: nothing here knows what the programs
 intend, only what they wrote.
@@ -58,11 +58,11 @@ class Ledger:
         phase = (session or {}).get("status", {}).get("phase", "")
         if session is not None and phase:
             seen = self.phases.setdefault(session["spec"]["nodeName"], [])
-            if not seen or seen[-1] != phase:
+            if seen[-1:] != [phase]:
                 seen.append(phase)
 
     def quarantined(self, node: str) -> bool:
-        """The node carries our whole taint and cordon: taint, cordon and annotation."""
+        """The node carries taint, cordon and annotation of gpuward."""
         found = self.nodes.get(node)
         if found is None:
             return False

@@ -28,13 +28,15 @@ _LOOK_S: Final = 0.1
 _PASSES: Final = {"verdict": "pass", "message": "Every check passed."}
 _FAILS: Final = {
     "verdict": "fail",
-    "message": "GPU 4 reads 3 words of its memory back wrong.",
-    "checks": [{"id": "memory", "gpu": "4", "verdict": "fail", "value": 3, "unit": "wrong words"}],
+    "message": "GPU 4 reads back 3 wrong values from its memory.",
+    "checks": [
+        {"id": "memory", "gpu": "4", "verdict": "fail", "value": 3, "unit": "wrong values"}
+    ],
 }
 
 
 class TestBench:
-    """The pods that test nodes under load: each ends with what its GPUs are said to be worth."""
+    """Test pods: each ends with a scripted result."""
 
     __test__ = False
 
@@ -42,7 +44,7 @@ class TestBench:
         self._client = client
         self._ledger = ledger
         self._namespace = namespace
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.bad: set[str] = set()
         """Nodes whose next test finds something."""
 
@@ -62,9 +64,9 @@ class TestBench:
         while True:
             for (space, name), pod in list(self._ledger.pods.items()):
                 node = pod["spec"].get("nodeName", "")
-                if space != self._namespace or not node or name in self._told:
+                if space != self._namespace or not node or name in self._reported:
                     continue
-                self._told.add(name)
+                self._reported.add(name)
                 await self._tell(name, node)
             await asyncio.sleep(_LOOK_S)
 

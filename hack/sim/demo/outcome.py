@@ -31,20 +31,20 @@ DWELL_S = 6.0
 class Latency:
     """Kernel line to unschedulable, and how much of it the programs waited for a core."""
 
-    whole_s: float
+    total_s: float
     waited_s: float
 
     @property
     def quick(self) -> bool:
         """The programs kept the promise, whatever else this machine does."""
-        return self.whole_s - self.waited_s < LATENCY_TARGET_S
+        return self.total_s - self.waited_s < LATENCY_TARGET_S
 
     def __str__(self) -> str:
         """`716 ms`, with what the machine made of it where that matters."""
-        whole = f"{self.whole_s * 1000:.0f} ms"
-        if self.whole_s < LATENCY_TARGET_S:
-            return whole
-        return f"{whole}, {min(self.waited_s, self.whole_s) * 1000:.0f} of them for a core"
+        total = f"{self.total_s * 1000:.0f} ms"
+        if self.total_s < LATENCY_TARGET_S:
+            return total
+        return f"{total}, {min(self.waited_s, self.total_s) * 1000:.0f} of them for a core"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def active(stage: Stage, node: str, reason: str) -> bool:
 
 
 def reasons(stage: Stage, node: str) -> str:
-    """Everything the node says now."""
+    """The node's current state."""
     found = {i["reason"] for i in stage.ledger.incidents(node) if i.get("active")}
     return ", ".join(sorted(found)) or "nothing"
 
@@ -104,7 +104,7 @@ class Stopwatch:
         if not await until(lambda: self.node in at, within_s=TIMEOUT_S):
             return None
         waited = waited_s(_pids(self.stage, self.node)) - self.waited_s
-        return Latency(whole_s=at[self.node] - self.began, waited_s=waited)
+        return Latency(total_s=at[self.node] - self.began, waited_s=waited)
 
 
 def _pids(stage: Stage, node: str) -> list[int]:
@@ -117,8 +117,8 @@ def waited_s(pids: list[int]) -> float:
     """Seconds for which threads of these processes could have run and had no core, so far."""
     waited_ns = 0
     for pid in pids:
-        for told in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        for schedstat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             # A thread may end meanwhile.
             with contextlib.suppress(OSError, ValueError, IndexError):
-                waited_ns += int(told.read_text(encoding="ascii").split()[1])
+                waited_ns += int(schedstat.read_text(encoding="ascii").split()[1])
     return waited_ns / 1e9

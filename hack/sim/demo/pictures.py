@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hack/screenshots", description=__doc__)
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder (%(default)s)")
     parser.add_argument("--page", metavar="URL", help="the page of a demo that runs already")
-    parser.add_argument("--tall", action="store_true", help="whole pages, not one screen of each")
+    parser.add_argument("--tall", action="store_true", help="full pages, not one screen of each")
     options = parser.parse_args(arguments)
     if CHROMIUM is None:
         print("Chromium is not installed (Debian: apt-get install chromium)", file=sys.stderr)

@@ -24,7 +24,7 @@ KERN_ERR = 3
 
 
 ANY_PORT = "127.0.0.1:0"
-"""A loopback address that the system chooses when a program listens; its log says which."""
+"""A loopback address that the system chooses when a program listens; its log has it."""
 
 
 class Program:
@@ -65,12 +65,12 @@ class Program:
         last = self.log.read_text(errors="replace").splitlines()[-lines:]
         return "\n  ".join([f"{self.log.name}:", *last])
 
-    def told(self, name: str) -> Any:
+    def logged(self, name: str) -> Any:
         """The newest value of that name in its log; None before the first."""
         # The last line may be half written.
         lines = self.log.read_text(errors="replace").split("\n")[:-1]
-        said = [json.loads(line) for line in lines if line.startswith("{")]
-        return next((one[name] for one in reversed(said) if name in one), None)
+        entries = [json.loads(line) for line in lines if line.startswith("{")]
+        return next((one[name] for one in reversed(entries) if name in one), None)
 
     def stop(self, within_s: float = 8.0) -> None:
         """Ask it to end, and end it when it does not."""

@@ -48,13 +48,13 @@ class Changes:
         return labels.get("gpuward.io/health", ""), phase
 
     def _print(self, name: str, health: str, phase: str) -> None:
-        verdict = self._ledger.healths.get(name, {}).get("status", {})
-        said = self._ledger.status(name).get("message") or verdict.get("message", "")
+        health_status = self._ledger.healths.get(name, {}).get("status", {})
+        message = self._ledger.status(name).get("message") or health_status.get("message", "")
         line = Text(f"{time.monotonic() - self._began:4.0f} s  {name}  ")
-        for word in (health, phase):
-            if word:
-                line.append(f"{word}  ", style=COLOURS.get(word, ""))
-        self._console.print(line.append(said), soft_wrap=not self._console.is_terminal)
+        for shown in (health, phase):
+            if shown:
+                line.append(f"{shown}  ", style=COLOURS.get(shown, ""))
+        self._console.print(line.append(message), soft_wrap=not self._console.is_terminal)
 
 
 def summary(console: Console, acts: Sequence[Act], done: Mapping[str, Outcome]) -> None:
@@ -63,11 +63,13 @@ def summary(console: Console, acts: Sequence[Act], done: Mapping[str, Outcome]) 
     for act in acts:
         outcome = done.get(act.name)
         if outcome is None:
-            mark, came = Text("-  "), "did not end"
+            line_start, came = Text("-  "), "did not end"
         else:
-            mark = Text("ok ", style="green") if outcome.true else Text("NO ", style="bold red")
+            line_start = (
+                Text("ok ", style="green") if outcome.true else Text("NO ", style="bold red")
+            )
             how = f"via {outcome.path}" if outcome.latency is None else str(outcome.latency)
             came = f"{outcome.text} ({how})"
-        console.print(mark.append(act.title))
+        console.print(line_start.append(act.title))
         for line in (f"      expected: {act.expected}", f"      outcome:  {came}"):
             console.print(line, markup=False, highlight=False, soft_wrap=True)

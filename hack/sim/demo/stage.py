@@ -148,7 +148,7 @@ def demo_policy(path: Path = POLICY_FILE) -> Policy:
 
 
 def installed() -> list[Object]:
-    """What an installation puts into a cluster beside what is played here: roles, admission
+    """What an installation adds to a cluster: roles, admission
     policies, network policies, priority classes.
     """
     made = CHECKOUT / "daemonset"
@@ -159,7 +159,7 @@ def installed() -> list[Object]:
 
 
 def sweep() -> None:
-    """Folders of demos that were killed: whoever is killed with -9 cannot clean up."""
+    """Folders of demos that were killed with SIGKILL."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             pid = int((folder / PID_FILE).read_text())
@@ -257,7 +257,7 @@ class Stage:
         if not await until(lambda: self._led, within_s=READY_WITHIN_S, step=self._look_for_leader):
             raise RuntimeError(f"the remediator does not lead\n{self.remediator.tail()}")
         # It listens before it campaigns.
-        self.page_url = f"http://127.0.0.1:{self.remediator.told('page_port')}"
+        self.page_url = f"http://127.0.0.1:{self.remediator.logged('page_port')}"
 
     async def _look_for_leader(self) -> None:
         leases, _ = await self.server.client.list(LEASES, NAMESPACE)
@@ -299,8 +299,8 @@ class Stage:
             sys.executable, "-m", "remediator.kubectl.cli", "--kubeconfig", str(self.kubeconfig),
             *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        said, _ = await process.communicate()
-        return process.returncode or 0, said.decode(errors="replace").strip()
+        output, _ = await process.communicate()
+        return process.returncode or 0, output.decode(errors="replace").strip()
 
     async def reboot(self, node: str, *, repaired: dict[str, Any]) -> None:
         """The machine reboots with the part replaced."""

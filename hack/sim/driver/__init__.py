@@ -69,7 +69,7 @@ class SimulatedDriver:
 
     def _replace(self, library: Any) -> None:
         pynvml.nvmlLib = library
-        # Functions that were looked up are cached; there is no other way to have them forgotten.
+        # Functions are cached; there is no other way to drop them.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - see above
 
     def __enter__(self) -> SimulatedDriver:

@@ -121,7 +121,7 @@ def fill_pci(info: Any, address: str, device: str, subsystem: str) -> None:
 
 
 def _clock_events(gpu: Gpu) -> int:
-    return sum(CLOCK_EVENTS[word] for word in set(gpu.clock_events))
+    return sum(CLOCK_EVENTS[name] for name in set(gpu.clock_events))
 
 
 TEXTS: dict[str, Callable[[Gpu], str]] = {

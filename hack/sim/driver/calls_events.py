@@ -104,12 +104,12 @@ def wait(library: SimulatedLibrary, handle: Any, data: Any, timeout_ms: Any) -> 
     if events is None:
         return INVALID_ARGUMENT
     deadline = time.monotonic() + number_of(timeout_ms) / 1000
-    looked_at = None
+    read_node = None
     while True:
         node = library.node
-        if node is not looked_at:
+        if node is not read_node:
             # Looking costs one stat while the file stays as it is: a child waits all day.
-            looked_at = node
+            read_node = node
             if library.stale(node):
                 return UNINITIALIZED
             if any(_gone(library, node, uuid) for uuid in events.wanted):

@@ -326,10 +326,10 @@ def parse(document: Any) -> Node:
         document["gpus"] = [merge(defaults, gpu) for gpu in gpus]
     node = msgspec.convert(document, Node)
     for position, gpu in enumerate(node.gpus):
-        for word in gpu.clock_events:
-            if word not in CLOCK_EVENTS:
+        for name in gpu.clock_events:
+            if name not in CLOCK_EVENTS:
                 raise ValueError(
-                    f"{word!r} is no clock event - at `$.gpus[{position}].clock_events`"
+                    f"{name!r} is no clock event - at `$.gpus[{position}].clock_events`"
                 )
     for event in node.events:
         if event.type not in EVENT_TYPES:

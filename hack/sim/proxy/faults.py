@@ -26,7 +26,7 @@ class OpenWatch(Protocol):
         """End it with an ERROR event."""
 
     def close(self) -> None:
-        """End it without a word."""
+        """End it without an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ class Faults:
         return self._end_watches(lambda watch: watch.fail(EXPIRED))
 
     def drop_watches(self) -> int:
-        """End every watch without a word; how many."""
+        """End every watch without an answer; return how many."""
         return self._end_watches(lambda watch: watch.close())
 
     def _end_watches(self, end: Callable[[OpenWatch], None]) -> int:

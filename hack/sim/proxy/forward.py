@@ -66,9 +66,9 @@ class RelayedWatch:
     async def _read(self) -> None:
         try:
             async for part in self._source.content.iter_any():
-                whole, newline, self._rest = (self._rest + part).rpartition(b"\n")
+                complete, newline, self._rest = (self._rest + part).rpartition(b"\n")
                 if newline and not self._ended:
-                    self._take(whole + newline)
+                    self._take(complete + newline)
         except (aiohttp.ClientError, OSError):
             self.broken = True
         finally:

@@ -3,7 +3,7 @@
     hack/record --output node.yaml [--anonymise] [--nvml real|sim:FILE]
 
 It reads what the agent reads, once, and writes nothing to a GPU. The description is then read back
-through the simulated driver, and what that reads otherwise is said on standard error. Ends with 0,
+through the simulated driver, and differences are reported on standard error. Ends with 0,
 or with 1 where NVML cannot be read, 64 for wrong use.
 """
 

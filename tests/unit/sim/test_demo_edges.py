@@ -40,9 +40,7 @@ def test_walk_a_wrong_option_is_said_before_anything_is_installed():
         env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (64, "")
-    assert (
-        done.stderr == "hack/demo: there is no option --bad; hack/demo --help says what there is\n"
-    )
+    assert done.stderr == "hack/demo: there is no option --bad; see hack/demo --help\n"
 
 
 @pytest.mark.parametrize("nodes", ["3", "1000"])

@@ -1,8 +1,8 @@
 """Local copies of API collections, kept current by one list and watch each.
 
 All controllers of a cluster share them. A cache also takes in the answers of our own writes, so a
-controller sees what it just did before the watch tells it. What a cache holds is never changed in
-place: whoever wants another object builds a new one.
+controller sees its own writes before the watch does. A cached object is never changed in
+place; a change builds a new one.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ class Cache:
         self._tell(old, None)
 
     def expect_deletion(self, obj: Object, now: datetime) -> None:
-        """After our DELETE was accepted: show the object as terminating until the watch says
+        """After our DELETE was accepted: show the object as terminating until the watch shows
         more.
         """
         key = key_of(obj)
@@ -227,7 +227,7 @@ async def _watch(client: Client, cache: Cache, version: str) -> None:
                 cache.forget(obj)
             elif kind in ("ADDED", "MODIFIED"):
                 cache.store(_with_kind(obj, cache.resource))
-        if not seen:
+        if seen == 0:
             await asyncio.sleep(_RETRY_S)
 
 

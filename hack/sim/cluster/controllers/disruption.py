@@ -167,7 +167,7 @@ def _failed(budget: Object, why: str, now: datetime) -> Outcome:
 def _disrupted(
     budget: Object, pods: list[Object], now: datetime
 ) -> tuple[dict[str, str], float | None]:
-    """Evictions allowed lately whose pods are not terminating yet, and the next expiry."""
+    """Recently allowed evictions whose pods are not terminating yet, and the next expiry."""
     known: Mapping[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
     pending: dict[str, str] = {}
     waits: list[float] = []

@@ -44,13 +44,13 @@ def reconcile(job: Object, owned: list[Object], now: datetime) -> Outcome:
         for pod in owned
         if _is_tracked(pod) and pod["metadata"]["uid"] in uncounted[0] | uncounted[1] | ignored
     ]
-    verdict = _assessment(job, status, failing, now)
+    ended = _assessment(job, status, failing, now)
     active = [pod for pod in owned if pod_state.is_active(pod)]
     again_in_s = None
-    if verdict is not None:
+    if ended is not None:
         writes += [Delete(resource=PODS, target=pod) for pod in active]
         if all(pod_state.is_finished(pod) and not _is_tracked(pod) for pod in owned):
-            _end(status, verdict, now)
+            _end(status, ended, now)
     else:
         writes += _missing_pods(job, status, owned, active)
         again_in_s = _deadline_in_s(job, status, now)
@@ -150,7 +150,7 @@ def _note_ended(
     """Newly ended pods enter uncountedTerminatedPods.
 
     Returns the newly failed pods that count, and the UIDs of those that a pod failure policy
-    ignores (they are let go without counting).
+    ignores (they are released without counting).
     """
     held = (set(uncounted[0]), set(uncounted[1]))
     failing: list[Object] = []
@@ -206,8 +206,8 @@ def _success_count(status: Object) -> int:
     return int(status.get("succeeded") or 0) + len(_uncounted(status)[0])
 
 
-def _end(status: Object, verdict: tuple[str, str, str], now: datetime) -> None:
-    kind, reason, message = verdict
+def _end(status: Object, ended: tuple[str, str, str], now: datetime) -> None:
+    kind, reason, message = ended
     entries = [kind] if kind == "Failed" else ["SuccessCriteriaMet", kind]
     for name in entries:
         entry = {"type": name, "status": "True", "reason": reason, "message": message}

@@ -1,7 +1,7 @@
 """Fake kubelets: what one does with its pods, and all of a fleet in one loop.
 
 `act` is pure: it looks at the pod as the API has it and at what this kubelet remembers of it, and
-says what to write and when to look again. `Kubelets` runs it for many nodes.
+returns the writes and the time of the next sync. `Kubelets` runs it for many nodes.
 
 Annotations on a pod change its behaviour:
 
@@ -141,7 +141,7 @@ def _stop(
 
 
 def _exit_matters(pod: Object) -> bool:
-    """Somebody reads the exit code after the deletion: a Job, or whoever holds a finalizer."""
+    """Somebody reads the exit code after the deletion: a Job, or the owner of a finalizer."""
     owner = controller_of(pod)
     return bool(pod["metadata"].get("finalizers")) or (owner or {}).get("kind") == "Job"
 

@@ -67,7 +67,7 @@ def _decimal(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def amount(resource: str, text: str) -> int:
-    """The quantity of one resource: cpu in millicores, anything else in whole units (rounded
+    """The quantity of one resource: cpu in millicores, anything else in full units (rounded
     up).
     """
     value = _decimal(text) * 1000 if resource == "cpu" else _decimal(text)

@@ -38,7 +38,9 @@ class UpdateStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """A merge patch of `target`, guarded by its UID and, unless `blind`, its resourceVersion."""
+    """A merge patch of `target`, guarded by its UID and, unless `unconditional`, its
+    resourceVersion.
+    """
 
     resource: Resource
     target: Object

@@ -1,6 +1,6 @@
-"""The scheduler: gives each waiting pod a node, or says in one sentence why none fits.
+"""The scheduler: gives each waiting pod a node, or reports in one sentence why none fits.
 
-`refusal` says whether a pod may and can run on a node (cordon, taints, selectors, affinity,
+`refusal` is whether a pod may and can run on a node (cordon, taints, selectors, affinity,
 resources; no pod affinity, spreading or volumes); `choose` decides among nodes. Large fleets are
 sampled as in kube-scheduler: the search starts where the last one ended and stops after enough
 fitting nodes.
@@ -148,7 +148,7 @@ class NodeRoom:
         """Count a pod of this node; a finished one takes nothing."""
         uid = pod["metadata"]["uid"]
         if is_finished(pod) or not node_of(pod):
-            self.give_back(uid)
+            self.release(uid)
         elif uid not in self.pods:
             self.reserve(uid, resource_requests(pod))
 
@@ -158,7 +158,7 @@ class NodeRoom:
         for name, value in requests.items():
             self.used[name] = self.used.get(name, 0) + value
 
-    def give_back(self, uid: str) -> None:
+    def release(self, uid: str) -> None:
         """Stop counting a pod."""
         for name, value in self.pods.pop(uid, {}).items():
             self.used[name] -= value
@@ -172,7 +172,7 @@ def allocatable(node: Object) -> dict[str, int]:
 
 
 def refusal(pod_spec: Object, requests: Mapping[str, int], room: NodeRoom) -> str | None:
-    """Why the pod cannot go to the node, as the scheduler says it; None where it can."""
+    """Why the pod cannot go to the node, as the scheduler reports it; None where it can."""
     node = room.node
     if is_cordoned_for(pod_spec, node):
         return "node(s) were unschedulable"
@@ -213,9 +213,9 @@ def choose(pod: Object, rooms: Sequence[NodeRoom], start: int) -> tuple[NodeRoom
     enough = len(rooms) if len(rooms) < SEARCH_ALL_BELOW else ENOUGH_CANDIDATES
     fitting: list[NodeRoom] = []
     reasons: Counter[str] = Counter()
-    looked = 0
-    for looked in range(1, len(rooms) + 1):
-        room = rooms[(start + looked - 1) % len(rooms)]
+    tried = 0
+    for tried in range(1, len(rooms) + 1):
+        room = rooms[(start + tried - 1) % len(rooms)]
         why_not = refusal(spec, requests, room)
         if why_not is None:
             fitting.append(room)
@@ -223,7 +223,7 @@ def choose(pod: Object, rooms: Sequence[NodeRoom], start: int) -> tuple[NodeRoom
                 break
         else:
             reasons[why_not] += 1
-    next_start = (start + looked) % len(rooms) if rooms else 0
+    next_start = (start + tried) % len(rooms) if rooms else 0
     if fitting:
         best = min(fitting, key=lambda room: (len(room.pods), room.node["metadata"]["name"]))
         return best, next_start, ""
@@ -233,8 +233,12 @@ def choose(pod: Object, rooms: Sequence[NodeRoom], start: int) -> tuple[NodeRoom
 
 def unschedulable(pod: Object, message: str, now: datetime) -> list[Write]:
     """The condition of a pod that fits nowhere; nothing if it reports it already."""
-    told = pod_state.condition(pod, "PodScheduled")
-    if told and told.get("reason") == "Unschedulable" and told.get("message") == message:
+    condition = pod_state.condition(pod, "PodScheduled")
+    if (
+        condition
+        and condition.get("reason") == "Unschedulable"
+        and condition.get("message") == message
+    ):
         return []
     status = pod.get("status") or {}
     entry = {
@@ -323,7 +327,7 @@ class Scheduler:
         if room is None:
             return
         if new is None:
-            room.give_back(pod["metadata"]["uid"])
+            room.release(pod["metadata"]["uid"])
         else:
             room.take(new)
         if pod["metadata"]["uid"] not in room.pods:
@@ -373,7 +377,7 @@ class Scheduler:
         name, uid = room.node["metadata"]["name"], pod["metadata"]["uid"]
         room.reserve(uid, pod_state.resource_requests(pod))
         if not await self._send(pod, [Bind(pod=pod, node=name)]):
-            room.give_back(uid)
+            room.release(uid)
 
     async def _send(self, pod: Object, writes: list[Write]) -> bool:
         try:

@@ -94,7 +94,9 @@ def pci_address(index: int) -> str:
 
 
 def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> IncidentStatus:
-    """The incident that opens with the fault; `number` tells it from others of the node."""
+    """The incident that opens with the fault; `number` distinguishes it from others of the
+    node.
+    """
     identity = f"{facts.uid}/{fault.reason}/{facts.boot_id}/{number}"
     on_gpu = fault.gpu is not None
     return IncidentStatus(
@@ -236,7 +238,7 @@ synced.
 
 @dataclass(slots=True)
 class _Story:
-    """What has been said about one node so far."""
+    """What was published about one node so far."""
 
     facts: NodeFacts
     stored: Object
@@ -361,7 +363,7 @@ class FleetHealth:
         except ApiError as error:
             if error.code != 409:
                 raise
-            # The remediator says there since when a node is silent.
+            # The remediator writes there since when a node is silent.
             story.stored = await self._object(story.facts)
             await self._put(story, plain(status))
         if node_too and self._shown:

@@ -143,7 +143,7 @@ class Authorizer:
         )
 
     def check(self, caller: Caller, address: Address) -> None:
-        """403 in the server's words when the user may not do it."""
+        """403 with the server's text when the user may not do it."""
         if self.allowed(caller, address):
             return
         may_not = f'User "{caller.name}" cannot {address.verb}'

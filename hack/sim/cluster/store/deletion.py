@@ -226,7 +226,7 @@ def _too_many(cause: str, retry_after_s: int | None) -> ApiError:
 
 
 def _refusal(name: str, status: Object) -> str:
-    """Why a budget allows no disruption, in the server's words."""
+    """The server's message when a budget allows no disruption."""
     subject = f"The disruption budget {name}"
     for one in status.get("conditions") or []:
         if one.get("reason") == "SyncFailed" and one.get("status") == "False":
@@ -270,8 +270,8 @@ def _with_disruption_target(status: Object, now: str) -> Object:
     """The pod's status saying that the eviction API takes it."""
     reason = "EvictionByEvictionAPI"
     for one in status.get("conditions") or []:
-        said = (one.get("type"), one.get("reason"), one.get("status"))
-        if said == ("DisruptionTarget", reason, "True"):
+        present = (one.get("type"), one.get("reason"), one.get("status"))
+        if present == ("DisruptionTarget", reason, "True"):
             return status
     entry = {
         "type": "DisruptionTarget",

@@ -2,7 +2,7 @@
 
 Pure: they return a new object that shares every untouched part with the old one. In a strategic
 patch lists that are maps merge by their key, the finalizers are a set, and every other list
-(taints, tolerations) is replaced as a unit. `update_managed_fields` says who wrote which field.
+(taints, tolerations) is replaced as a unit. `update_managed_fields` records who wrote which field.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Structural schemas: what a CustomResourceDefinition says about its objects, enforced.
+"""Enforce structural schemas of CustomResourceDefinitions.
 
 Made from a version's `openAPIV3Schema`. Prunes unknown fields, applies defaults and reports
 broken rules of the kinds that gpuward's definitions use. CEL rules are never evaluated.
@@ -154,18 +154,18 @@ def _check_list(value: list[Any], schema: Object, path: str, old: Any) -> list[F
     kind = schema.get("x-kubernetes-list-type")
     keys = schema.get("x-kubernetes-list-map-keys") or []
     # Which item was which is known by the keys alone: another list is judged as a new one.
-    known = {_taint(one, keys): one for one in old} if kind == "map" and old else {}
+    known = {_identity(one, keys): one for one in old} if kind == "map" and old else {}
     seen: set[str] = set()
     for index, one in enumerate(value):
-        where, mark = f"{path}[{index}]", _taint(one, keys)
-        problems += check(one, schema.get("items") or {}, where, known.get(mark))
-        if kind in {"set", "map"} and mark in seen:
-            problems.append(FieldProblem(where, "FieldValueDuplicate", f"Duplicate value: {mark}"))
-        seen.add(mark)
+        where, key = f"{path}[{index}]", _identity(one, keys)
+        problems += check(one, schema.get("items") or {}, where, known.get(key))
+        if kind in {"set", "map"} and key in seen:
+            problems.append(FieldProblem(where, "FieldValueDuplicate", f"Duplicate value: {key}"))
+        seen.add(key)
     return problems
 
 
-def _taint(item: Any, keys: list[str]) -> str:
+def _identity(item: Any, keys: list[str]) -> str:
     return repr([item.get(key) for key in keys]) if keys and isinstance(item, dict) else repr(item)
 
 

@@ -1,7 +1,7 @@
 """What etcd and the watch cache are to a real API server: revisions, history, fan-out.
 
 Used by the API logic only.  Objects handed in belong to the store from then on and must never be
-changed by anybody; every change is a new object.  Encodes each revision once, whoever reads it.
+changed by anybody; every change is a new object.  Encodes each revision once.
 """
 
 from bisect import bisect_left, insort
