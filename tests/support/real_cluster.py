@@ -63,7 +63,7 @@ for folder in pathlib.Path("/proc").glob("[0-9]*"):
         command = (folder / "cmdline").read_bytes().split(b"\\0")
     except OSError:
         continue
-    if uid in group.replace("_", "-") and any(word.endswith(program.encode()) for word in command):
+    if uid in group.replace("_", "-") and any(one.endswith(program.encode()) for one in command):
         os.kill(int(folder.name), number)
         hit += 1
 print(hit)
@@ -93,8 +93,8 @@ class RealCluster:
             env={**os.environ, "KUBECONFIG": KUBECONFIG, "PYTHONPATH": str(REPOSITORY)},
         )
         if done.returncode:
-            said = (done.stderr + done.stdout).decode(errors="replace")
-            raise ClusterError(f"{' '.join(command)[:300]} ended with {done.returncode}: {said}")
+            output = (done.stderr + done.stdout).decode(errors="replace")
+            raise ClusterError(f"{' '.join(command)[:300]} ended with {done.returncode}: {output}")
         return done.stdout.decode(errors="replace")
 
     def kubectl(self, *arguments: str, stdin: bytes = b"") -> str:
@@ -199,7 +199,7 @@ class RealCluster:
         return float(self.on_host(node, "python", "-c", _RECORD, text))
 
     def signal(self, pod: Object, number: int, program: str) -> None:
-        """Send a signal to the processes of a pod whose command has a word that ends like this."""
+        """Send a signal to the processes of a pod with an argument that ends like this."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
         hit = self.on_host(node, "python", "-c", _KILL, uid, str(int(number)), program)
         if int(hit) == 0:
@@ -237,7 +237,7 @@ class RealCluster:
         return folder
 
     def apply(self, overlay: Path) -> None:
-        """`kubectl apply -k`, as docs/install.md says; what a removal left is gone first."""
+        """`kubectl apply -k`, as in docs/install.md, after the remains of a removal are gone."""
         self.until(
             lambda: all(ns["status"]["phase"] == "Active" for ns in self.items("namespaces")),
             "deleted namespaces gone",

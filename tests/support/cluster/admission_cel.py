@@ -59,7 +59,7 @@ def refusals(write: Write, shipped: list[Object] | None = None) -> list[str]:
     `shipped`: the policies as an overlay has patched them, instead of those of the base.
     """
     found = policies() if shipped is None else shipped
-    return [said for policy in found for said in _judge(policy["spec"], write)]
+    return [message for policy in found for message in _judge(policy["spec"], write)]
 
 
 def _judge(spec: Object, write: Write) -> list[str]:

@@ -10,7 +10,7 @@ async def made(
     client: Any, resource: Resource, name: str, namespace: str | None = None,
     *, status: Object | None = None, meta: Object | None = None, **content: Any,
 ) -> Object:  # fmt: skip
-    """The object as it is kept; `meta` is further metadata, `content` what stands beside it."""
+    """The object as it is kept; `meta` is further metadata, `content` further fields."""
     body = {
         "apiVersion": resource.api_version, "kind": resource.kind,
         "metadata": {"name": name, **(meta or {})}, **content,

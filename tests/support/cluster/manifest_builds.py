@@ -107,10 +107,10 @@ def kubectl() -> str:
     program = shutil.which("kubectl")
     if program is None:
         pytest.skip("kubectl is not installed")
-    said = subprocess.run(
+    output = subprocess.run(
         [program, "version", "--client", "-o", "json"], capture_output=True, text=True, check=False
     ).stdout
-    version = json.loads(said)["clientVersion"] if said.startswith("{") else {"minor": "0"}
+    version = json.loads(output)["clientVersion"] if output.startswith("{") else {"minor": "0"}
     if int(version["minor"].rstrip("+") or 0) < OLDEST_MINOR:
         pytest.skip(f"kubectl is older than 1.{OLDEST_MINOR}: {version.get('gitVersion')}")
     return program

@@ -1,4 +1,4 @@
-"""The kubectl commands that people are told to type: in docs, runbooks, alerts, and by `why`."""
+"""The kubectl commands printed in docs, runbooks, alerts, and by `why`."""
 
 import re
 import shlex
@@ -34,11 +34,11 @@ class Printed:
     """One command, and where it stands."""
 
     where: str
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        return shlex.join(self.words)
+        return shlex.join(self.arguments)
 
 
 def printed_commands() -> list[Printed]:
@@ -46,9 +46,9 @@ def printed_commands() -> list[Printed]:
     found: dict[tuple[str, ...], Printed] = {}
     for path, text in _texts():
         for line in text:
-            words = _words(line)
-            if words and not words[1].endswith(":") and " ".join(words) not in _PROSE:
-                found.setdefault(words, Printed(str(path.relative_to(REPOSITORY)), words))
+            arguments = _arguments(line)
+            if arguments and not arguments[1].endswith(":") and " ".join(arguments) not in _PROSE:
+                found.setdefault(arguments, Printed(str(path.relative_to(REPOSITORY)), arguments))
     return list(found.values())
 
 
@@ -58,9 +58,9 @@ def _texts() -> Iterator[tuple[Path, list[str]]]:
         if page.name not in {"CHANGELOG.md", "decisions.md"}:
             yield page, list(_of_page(page.read_text(encoding="utf-8")))
     for path in sorted((REPOSITORY / "rules" / "alerts").glob("*.yaml")):
-        whole = re.sub(r"\n\s+", " ", path.read_text(encoding="utf-8"))
-        whole = re.sub(r"\{\{ *(\S+) *\}\}", r"\1", whole)
-        yield path, _INLINE.findall(whole)
+        text = re.sub(r"\n\s+", " ", path.read_text(encoding="utf-8"))
+        text = re.sub(r"\{\{ *(\S+) *\}\}", r"\1", text)
+        yield path, _INLINE.findall(text)
     for path in sorted((REPOSITORY / "tests" / "golden" / "kubectl").glob("*.txt")):
         text = path.read_text(encoding="utf-8")
         if path.name not in {"why-yaml.txt", "completion.txt"}:
@@ -77,26 +77,26 @@ def _of_page(text: str) -> Iterator[str]:
             if line.strip().startswith(("kubectl ", "$ kubectl ")):
                 yield re.split(r"   ", line.strip().removeprefix("$ "))[0]
     for one in _INLINE.findall(_FENCE.sub("", text)):
-        said = re.sub(r"\s+", " ", one)
+        inline = re.sub(r"\s+", " ", one)
         # `kubectl exec` in a sentence is the name of something, not to be typed as it stands.
-        if said.count(" ") > 1:
-            yield said
+        if inline.count(" ") > 1:
+            yield inline
 
 
-def _words(line: str) -> tuple[str, ...]:
+def _arguments(line: str) -> tuple[str, ...]:
     """The command up to what the shell does with its output."""
     try:
-        words = shlex.split(line, comments=False)
+        arguments = shlex.split(line, comments=False)
     except ValueError:
         return ()
-    for at, word in enumerate(words):
-        if word in _SHELL or word.startswith("#"):
-            words = words[:at]
+    for at, argument in enumerate(arguments):
+        if argument in _SHELL or argument.startswith("#"):
+            arguments = arguments[:at]
             break
-    return tuple(_filled(word) for word in words)
+    return tuple(_filled(argument) for argument in arguments)
 
 
-def _filled(word: str) -> str:
+def _filled(argument: str) -> str:
     for name, value in PLACES.items():
-        word = re.sub(rf"(?<![A-Za-z-]){re.escape(name)}(?![A-Za-z-])", value, word)
-    return word
+        argument = re.sub(rf"(?<![A-Za-z-]){re.escape(name)}(?![A-Za-z-])", value, argument)
+    return argument

@@ -43,7 +43,7 @@ _SERIES = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? \S+$")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)\s*(?:=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"')
 _GROUPING = re.compile(r"\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
 _SELECTOR = re.compile(r"(?<![\w:$])([a-zA-Z_:][\w:]*)\s*(\{[^}]*\})?(?!\s*\(|[\w:])")
-_WORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "nan", "atan2"})
+_KEYWORDS = frozenset({"and", "or", "unless", "bool", "offset", "inf", "nan", "atan2"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,12 @@ def known(which: str = "full") -> dict[str, frozenset[str]]:
     return found
 
 
-def grouping(expr: str, *words: str) -> set[str]:
-    """Labels named in `by (...)` and the like; all of them without `words`."""
+def grouping(expr: str, *keywords: str) -> set[str]:
+    """Labels named in `by (...)` and the like; all of them without `keywords`."""
     return {
         label.strip()
-        for word, labels in _GROUPING.findall(_without_text(expr))
-        if not words or word in words
+        for keyword, labels in _GROUPING.findall(_without_text(expr))
+        if not keywords or keyword in keywords
         for label in labels.split(",")
         if label.strip()
     }
@@ -99,7 +99,7 @@ def selectors(expr: str) -> list[Asked]:
     unranged = re.sub(r"\[[^\]]*\]", "", ungrouped)
     found = []
     for name, matchers in _SELECTOR.findall(_without_text(unranged)):
-        if name.lower() in _WORDS or re.fullmatch(r"\d+[smhdwy]?|[smhdwy]", name):
+        if name.lower() in _KEYWORDS or re.fullmatch(r"\d+[smhdwy]?|[smhdwy]", name):
             continue
         found.append(
             Asked(metric=name, labels=frozenset(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers)))
@@ -108,7 +108,7 @@ def selectors(expr: str) -> list[Asked]:
 
 
 def unknown(expr: str, metrics: dict[str, frozenset[str]]) -> list[str]:
-    """What the expression asks for and nobody exports, in words."""
+    """Series of the expression that no exporter has, as messages."""
     wrong = []
     available: set[str] = set()
     for asked in selectors(expr):

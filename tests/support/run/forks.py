@@ -1,6 +1,6 @@
 """Several processes share one run of the tests: `--forks N`.
 
-The tests are imported once, then the process forks; each fork is given a file at a time and tells
+The tests are imported once, then the process forks; each fork gets a file at a time and reports
 what came of every test. (Processes that are started again import all tests, each of them again.)
 """
 
@@ -36,7 +36,7 @@ class Fork:
         self.number = number
         self.file = ""
         self.left: list[pytest.Item] = []
-        self.last_words = ""
+        self.last_message = ""
         self.pipe, theirs = multiprocessing.Pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -44,9 +44,9 @@ class Fork:
             _live(session, number, theirs)
         theirs.close()
 
-    def give(self, lanes: Queues, others: Iterable[Fork]) -> None:
-        """The next file, or the word that nothing is left."""
-        self.file, tests = lanes.next_file([other.file for other in others if other is not self])
+    def give(self, queues: Queues, others: Iterable[Fork]) -> None:
+        """Send the next file, or None when nothing is left."""
+        self.file, tests = queues.next_file([other.file for other in others if other is not self])
         self.left = [item for _, item in tests]
         self.pipe.send([index for index, _ in tests])
 
@@ -57,7 +57,7 @@ class Fork:
         if code < 0:
             return f"its process was ended by {signal.Signals(-code).name}"
         if code or self.left:
-            return self.last_words or f"its process ended with exit status {code}"
+            return self.last_message or f"its process ended with exit status {code}"
         return ""
 
     def stop(self) -> None:
@@ -79,15 +79,15 @@ def share(session: pytest.Session, processes: int) -> None:
         pytest.Session.Failed, pytest.Session.Interrupted: As many failed as are wanted (`-x`).
     """
     cast("Any", session.config)._tmp_path_factory.getbasetemp()  # one for all of them
-    lanes = Queues(session.items, processes)
+    queues = Queues(session.items, processes)
     forks = [Fork(session, number) for number in range(processes)]
     try:
         for fork in forks:
-            fork.give(lanes, forks)
+            fork.give(queues, forks)
         while forks:
             ready = wait([fork.pipe for fork in forks])
             for fork in [fork for fork in forks if fork.pipe in ready]:
-                _hear(session, fork, lanes, forks)
+                _hear(session, fork, queues, forks)
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
                 if session.shouldstop:
@@ -98,39 +98,39 @@ def share(session: pytest.Session, processes: int) -> None:
                 fork.stop()
 
 
-def _hear(session: pytest.Session, fork: Fork, lanes: Queues, forks: list[Fork]) -> None:
+def _hear(session: pytest.Session, fork: Fork, queues: Queues, forks: list[Fork]) -> None:
     """Take in what a fork has to tell; one that is over takes its place in `forks` with it."""
     hook = session.config.hook
     try:
-        told = fork.pipe.recv()
+        received = fork.pipe.recv()
     except (EOFError, ConnectionResetError):
         forks.remove(fork)
     if fork not in forks:
-        _over(session, fork, lanes)
-        if lanes:
+        _over(session, fork, queues)
+        if queues:
             forks.append(Fork(session, fork.number))
-            forks[-1].give(lanes, forks)
-    elif told is None:
+            forks[-1].give(queues, forks)
+    elif received is None:
         item = fork.left.pop(0)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if not fork.left:
-            fork.give(lanes, forks)
-    elif isinstance(told, str):
-        fork.last_words = told
+            fork.give(queues, forks)
+    elif isinstance(received, str):
+        fork.last_message = received
     else:
-        report = hook.pytest_report_from_serializable(config=session.config, data=told)
+        report = hook.pytest_report_from_serializable(config=session.config, data=received)
         if report.when == "setup":
             hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
         hook.pytest_runtest_logreport(report=report)
 
 
-def _over(session: pytest.Session, fork: Fork, lanes: Queues) -> None:
+def _over(session: pytest.Session, fork: Fork, queues: Queues) -> None:
     """A fork has ended. The test in which it broke down, if it did, is not run again: it would
     break the next one."""
     wrong = fork.end()
     if wrong:
         session.config.hook.pytest_runtest_logreport(report=_broken(fork, wrong))
-    lanes.put_back(fork.left[1:])
+    queues.put_back(fork.left[1:])
 
 
 def _broken(fork: Fork, wrong: str) -> pytest.TestReport:
@@ -142,7 +142,7 @@ def _broken(fork: Fork, wrong: str) -> pytest.TestReport:
 
 
 class _Teller:
-    """In a fork: tells the run what comes of its tests."""
+    """In a fork: sends the results of its tests to the run."""
 
     def __init__(self, config: pytest.Config, pipe: Connection) -> None:
         self._config = config
@@ -174,7 +174,7 @@ def _live(session: pytest.Session, number: int, pipe: Connection) -> NoReturn:
     except (EOFError, ConnectionError, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         runner.pytest_sessionfinish(session)
-    except BaseException:  # noqa: BLE001 - it must not unwind into the run, which it tells instead
+    except BaseException:  # noqa: BLE001 - it must not unwind into the run; it is sent instead
         pipe.send(traceback.format_exc())
     finally:
         os._exit(code)

@@ -50,17 +50,17 @@ class Queues:
             self._files.setdefault(_piece(test.nodeid), []).append((self._place[test], test))
 
     def next_file(self, others: Iterable[str]) -> tuple[str, list[Test]]:
-        """The next file and its tests, for a process beside which others have files of their own.
+        """The next file and its tests, for a process while others run their own files.
 
-        At most two of five compute while files that wait are left; whoever finds nothing left in
+        At most two of five compute while files that wait are left; a process with nothing left in
         its queue takes from the other. An empty name and no tests: nothing is left at all.
         """
         if not self._files:
             return "", []
         computing = sum(bool(file) and not file.startswith(WAITING) for file in others)
         waits = 5 * computing >= 2 * self._processes
-        lane = [file for file in self._files if file.startswith(WAITING) is waits]
-        file = min(lane, key=_turn, default=next(iter(self._files)))
+        candidates = [file for file in self._files if file.startswith(WAITING) is waits]
+        file = min(candidates, key=_turn, default=next(iter(self._files)))
         return file, self._files.pop(file)
 
 

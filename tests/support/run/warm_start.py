@@ -100,14 +100,20 @@ class WarmProcess(subprocess.Popen[bytes]):
 
 def _order(args: Any) -> dict[str, Any] | None:
     """The module and arguments of a command that can be forked."""
-    words = [] if isinstance(args, str | bytes | os.PathLike) else [os.fspath(one) for one in args]
-    if not words or words.pop(0) != sys.executable:
+    arguments = (
+        [] if isinstance(args, str | bytes | os.PathLike) else [os.fspath(one) for one in args]
+    )
+    if not arguments or arguments.pop(0) != sys.executable:
         return None
-    while words and words[0] in _OPTIONS:
-        del words[0]
-    if len(words) < 2 or words[0] != "-m" or words[1].partition(".")[0] not in IMPORTED:
+    while arguments and arguments[0] in _OPTIONS:
+        del arguments[0]
+    if (
+        len(arguments) < 2
+        or arguments[0] != "-m"
+        or arguments[1].partition(".")[0] not in IMPORTED
+    ):
         return None
-    return {"module": words[1], "arguments": words[2:]}
+    return {"module": arguments[1], "arguments": arguments[2:]}
 
 
 _ADDRESSES: Final[dict[str, str]] = {}
@@ -129,7 +135,7 @@ def _address(package: str) -> str:
 
 
 def _begin(package: str) -> str:
-    """Start one; it ends with this process. Whoever asks before it is ready waits."""
+    """Start one; it ends with this process. A request before it is ready waits."""
     folder = tempfile.TemporaryDirectory(prefix="warm")
     address = f"{folder.name}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
@@ -148,7 +154,7 @@ def _begin(package: str) -> str:
 
 
 def _serve(package: str, address: str, listening: str) -> None:
-    """Fork a program for whoever asks, until nobody can ask any more; in that process alone."""
+    """Fork a program per request until the last client is gone; runs in its own process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for module in IMPORTED[package]:
         importlib.import_module(module)
@@ -168,15 +174,15 @@ def _serve(package: str, address: str, listening: str) -> None:
 
 
 def _reap(_number: int, _frame: object) -> None:
-    """What they computed is ours, and with us of whoever asks how much a run of the tests took."""
+    """Wait for them, so that their CPU time counts for the test run."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
 
 
 def _follow(line: socket.socket) -> None:
-    """Start one and tell how it ends; in the started process itself this is its whole life."""
-    said, streams, _, _ = socket.recv_fds(line, _MAX_BYTES, 3)
+    """Start one and send its exit status; the started process runs inside this function."""
+    payload, streams, _, _ = socket.recv_fds(line, _MAX_BYTES, 3)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid:
@@ -197,7 +203,7 @@ def _follow(line: socket.socket) -> None:
     sys.stdout = os.fdopen(1, "w", closefd=False)
     unbuffered = os.fdopen(2, "wb", buffering=0, closefd=False)
     sys.stderr = io.TextIOWrapper(unbuffered, errors="backslashreplace", line_buffering=True)
-    order = json.loads(said)
+    order = json.loads(payload)
     if order["session"]:
         os.setsid()
     os.chdir(order["cwd"])

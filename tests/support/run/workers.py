@@ -20,7 +20,7 @@ makes some hundred thousand, few of them in circles, and at Python's 700 each tw
 into looking."""
 
 _compiler = 0
-"""The process that compiles tests beside this one while it collects them, if there is one."""
+"""The process that compiles tests while this one collects them, if there is one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,7 +52,7 @@ def pytest_collection(session: pytest.Session) -> None:
             sys.path.insert(0, str(path.parent))
             try:
                 importlib.import_module(path.stem)
-            except BaseException:  # noqa: BLE001 - said when it is collected
+            except BaseException:  # noqa: BLE001 - reported at collection
                 sys.modules.pop(path.stem, None)
         os._exit(0)
 

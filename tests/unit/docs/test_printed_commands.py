@@ -18,8 +18,8 @@ from tests.support.remediator.kubectl_fleet import load_fleet
 
 KUBECTL = shutil.which("kubectl")
 PRINTED = printed_commands()
-OURS = [one for one in PRINTED if one.words[1] == "gpuward"]
-PLAIN = [one for one in PRINTED if one.words[1] != "gpuward"]
+OURS = [one for one in PRINTED if one.arguments[1] == "gpuward"]
+PLAIN = [one for one in PRINTED if one.arguments[1] != "gpuward"]
 LOOKS = {"fleet", "why", "plan"}
 NOT_THERE = {"solo-0000": "gpu-blocked", "COMMAND": "fleet", "UUID": "GPU-0badcafe",
              "SERIAL": "1650000000001", "PAUSE": "pause-0badcafe",
@@ -65,8 +65,8 @@ WAITS = ("uninstall", "--yes")
 """It would wait for pods that nobody ends here."""
 
 
-def filled(words: tuple[str, ...]) -> list[str]:
-    return [NOT_THERE.get(word, word) for word in words]
+def filled(arguments: tuple[str, ...]) -> list[str]:
+    return [NOT_THERE.get(word, word) for word in arguments]
 
 
 @pytest.mark.parametrize("printed", OURS, ids=[one.text for one in OURS])
@@ -75,23 +75,25 @@ def test_every_printed_command_of_the_plugin_runs(
 ) -> None:
     """Wrong use is 64 and a fault of gpuward reports it; what only looks has an answer."""
     monkeypatch.chdir(tmp_path)  # some write a file
-    words = [word for word in filled(printed.words[2:]) if (printed.words[2], word) != WAITS]
-    code, out, err = there(*words)
+    arguments = [
+        word for word in filled(printed.arguments[2:]) if (printed.arguments[2], word) != WAITS
+    ]
+    code, out, err = there(*arguments)
     assert code != 64, err
     assert "unexpected" not in err
-    if words[0] in LOOKS:
+    if arguments[0] in LOOKS:
         assert (code, bool(out)) == (0, True), f"{printed.where}: {err}"
 
 
 def typed(there: Kubectl, printed: Printed, home: Path) -> str:
     """What went wrong when `kubectl` was given the command; "" for nothing."""
-    words = [word for word in filled(printed.words[1:]) if word]
-    words = [word for word in words if word != "--kubeconfig"]
-    verb = next((word for word in words if word in WRITES | UNDERSTOOD), "")
-    if verb in WRITES and "auth" not in words:
-        words.append("--dry-run=server")
+    arguments = [word for word in filled(printed.arguments[1:]) if word]
+    arguments = [word for word in arguments if word != "--kubeconfig"]
+    verb = next((word for word in arguments if word in WRITES | UNDERSTOOD), "")
+    if verb in WRITES and "auth" not in arguments:
+        arguments.append("--dry-run=server")
     done = subprocess.run(
-        [str(KUBECTL), "--request-timeout=5s", *words],
+        [str(KUBECTL), "--request-timeout=5s", *arguments],
         env={"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": str(there.kubeconfig)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
         cwd=REPOSITORY,
@@ -117,7 +119,9 @@ def test_every_printed_command_of_kubectl_runs(there: Kubectl, tmp_path: Path):
 
 def test_no_printed_command_looks_for_events_of_nodes_where_there_are_none():
     """Events about Nodes, which have no namespace, stand in `default`."""
-    asked = [one for one in PLAIN if "events" in one.words and "involvedObject.name" in one.text]
+    asked = [
+        one for one in PLAIN if "events" in one.arguments and "involvedObject.name" in one.text
+    ]
     assert [
-        one.text for one in asked if "default" not in one.words and "-A" not in one.words
+        one.text for one in asked if "default" not in one.arguments and "-A" not in one.arguments
     ] == []

@@ -19,22 +19,22 @@ from rules.repair.component import UNKNOWN_POLICY
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_help_needs_nothing_and_says_what_the_program_says(monkeypatch):
+def test_help_needs_nothing_and_is_the_programs_help(monkeypatch):
     """The file is printed before anything is installed; COLUMNS=80 python -m hack.sim.demo
     --help.
     """
     monkeypatch.setenv("COLUMNS", "80")
-    said = _parser().format_help()
-    assert (ROOT / "hack" / "sim" / "demo" / "help.txt").read_text() == said
-    assert max(map(len, said.splitlines())) <= 80
+    text = _parser().format_help()
+    assert (ROOT / "hack" / "sim" / "demo" / "help.txt").read_text() == text
+    assert max(map(len, text.splitlines())) <= 80
     done = subprocess.run(
         [ROOT / "hack" / "demo", "--help"], capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, text, "")
 
 
-def test_walk_a_wrong_option_is_said_before_anything_is_installed():
+def test_a_wrong_option_is_refused_before_anything_is_installed():
     done = subprocess.run(
         [ROOT / "hack" / "demo", "--onse", "--bad"], capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "GPUWARD_VENV": "/nonexistent"},
@@ -46,10 +46,10 @@ def test_walk_a_wrong_option_is_said_before_anything_is_installed():
 @pytest.mark.parametrize("nodes", ["3", "1000"])
 def test_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
     assert main(["--nodes", nodes]) == 64
-    said = capsys.readouterr().err
-    assert said.startswith(f"hack/demo: --nodes {nodes}: ")
-    assert str(stage.MOST_NODES) in said, "what may be given"
-    assert said.count("\n") == 1
+    text = capsys.readouterr().err
+    assert text.startswith(f"hack/demo: --nodes {nodes}: ")
+    assert str(stage.MOST_NODES) in text, "what may be given"
+    assert text.count("\n") == 1
 
 
 def test_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
@@ -68,7 +68,7 @@ def test_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
 
 
 def test_a_program_ends_with_a_demo_that_is_killed(tmp_path):
-    """The child says its process ID, the parent is killed with -9, the child ends."""
+    """The child prints its process ID, the parent is killed with SIGKILL, the child ends."""
     (tmp_path / "sleeper.py").write_text(
         "import os, signal, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
     )
@@ -123,7 +123,7 @@ exit CODE
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_the_first_start_says_what_it_is_at(tmp_path, code):
+def test_the_first_start_reports_its_progress(tmp_path, code):
     (tmp_path / "hack").mkdir()
     shutil.copy(ROOT / "hack" / "environment.sh", tmp_path / "hack")
     for name in ("pyproject.toml", "constraints.txt"):
@@ -144,7 +144,7 @@ def test_the_first_start_says_what_it_is_at(tmp_path, code):
         assert re.search(r"ready after \d+ s\n$", done.stderr)
         assert (done.returncode, done.stdout) == (0, "begins\n")
         return
-    # All that pip said, and no stamp: the next start tries again.
+    # All output of pip, and no stamp: the next start tries again.
     assert "Obtaining file:///somewhere" in done.stderr
     assert (done.returncode, done.stdout) == (1, "")
     assert not (tmp_path / ".venv" / "gpuward.stamp").exists()

@@ -31,7 +31,7 @@ def serving(request):
     return {"near": serving_near, "afar": serving_afar}[request.param]
 
 
-async def test_the_next_requests_fail_as_told_and_the_one_after_does_not(serving):
+async def test_the_next_requests_fail_as_configured_and_the_one_after_does_not(serving):
     async with serving() as api:
         fault = api.faults.fail(
             ApiError(500, "InternalError", "etcd is away"), path="/nodes$", times=2

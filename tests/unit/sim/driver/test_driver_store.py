@@ -23,7 +23,7 @@ def test_every_shipped_node_is_valid_and_healthy(path):
     assert not any(gpu.lost or gpu.reset_required or gpu.recovery_action for gpu in node.gpus)
 
 
-def test_an_edit_is_seen_at_the_next_look(path):
+def test_an_edit_is_read_at_the_next_poll(path):
     file = NodeFile(path)
     set_gpu(path, 3, temperature__gpu=88, remap__failure=True)
     gpu = file.current().gpus[3]
@@ -32,26 +32,26 @@ def test_an_edit_is_seen_at_the_next_look(path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         pytest.param("gpus: [", "while parsing", id="no YAML"),
         pytest.param("", "a mapping with", id="emptied"),
         pytest.param("driver: {version: a, cuda: b, nvml: c}", "gpus", id="a part is missing"),
     ],
 )
-def test_a_broken_edit_keeps_the_last_good_node_and_says_so_once(path, capsys, text, said):
+def test_a_broken_edit_keeps_the_last_good_node_and_is_reported_once(path, capsys, text, expected):
     file = NodeFile(path)
     good = file.current()
     path.write_text(text)
     assert file.current() is good
     assert file.current() is good
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert said in told
-    assert "last good description stays in force" in told
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert expected in output
+    assert "last good description stays in force" in output
 
 
-def test_a_description_that_says_a_thing_twice_is_refused_with_its_place(tmp_path):
+def test_a_description_with_a_repeated_key_is_refused_with_its_place(tmp_path):
     path = tmp_path / "node.yaml"
     path.write_text("gpus: 8\ndriver: a\ngpus: 4\n")
     with pytest.raises(ValueError, match="gpus is given twice, in lines 1 and 3"):

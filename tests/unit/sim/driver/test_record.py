@@ -85,7 +85,7 @@ def test_a_sick_node_replays_as_sick(node, fault, capsys):
     assert [gpu.values for gpu in after.gpus] == [gpu.values for gpu in before.gpus]
 
 
-def test_check_says_the_same_of_the_recording(node, capsys):
+def test_check_reports_the_same_for_the_recording(node, capsys):
     set_gpu(node, 3, remap={"failure": True}, recovery_action=1)
     path = recorded(node)
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The controllers over a real port, as they run beside a real API server, when watches end."""
+"""The controllers over a real port, as on a real API server, when watches end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -115,12 +115,12 @@ async def test_a_budget_holds_evictions_until_the_replacement_is_ready() -> None
         await cluster.client.evict("serving", before[1]["metadata"]["name"])
 
 
-async def test_daemon_pods_come_to_cordoned_nodes_but_not_to_marked_ones() -> None:
+async def test_daemon_pods_come_to_cordoned_but_not_to_tainted_nodes() -> None:
     async with cluster_of(DCGM_EXPORTER) as cluster:
         pods = await cluster.ready_pods(DCGM_EXPORTER.name, 3)
         await cluster.cordon("gpu-0000")
-        mark = {"spec": {"taints": [{"key": "gpuward.io/quarantine", "effect": "NoSchedule"}]}}
-        await cluster.client.patch(NODES, "gpu-0001", mark)
+        patch = {"spec": {"taints": [{"key": "gpuward.io/quarantine", "effect": "NoSchedule"}]}}
+        await cluster.client.patch(NODES, "gpu-0001", patch)
         for pod in pods:
             await cluster.client.delete(
                 PODS, pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -191,7 +191,7 @@ async def test_a_job_runs_to_its_end() -> None:
 REPLICAS, EVICTIONS = 8, 60
 
 
-@pytest.mark.parametrize(
+@pytest.patch.parametrize(
     ("budget", "least"),
     [
         pytest.param(Budget(max_unavailable=2), 6, id="maximum"),

@@ -99,7 +99,7 @@ def test_label_annotate_taint_and_cordon(kubectl):
     assert "color" not in seen["metadata"]["labels"]
 
 
-def test_custom_objects_through_their_whole_life(kubectl):
+def test_custom_objects_are_created_changed_and_deleted(kubectl):
     paths = sorted((ROOT / "daemonset" / "crds").glob("gpu*.yaml"))
     definitions = [f"--filename={path}" for path in paths]
     kubectl("apply", "--validate=false", *definitions)

@@ -18,19 +18,19 @@ def version(obj):
     return int(obj["metadata"]["resourceVersion"])
 
 
-async def test_one_merge_patch_marks_a_node_all_or_nothing():
+async def test_one_merge_patch_quarantines_a_node_all_or_nothing():
     async with serving() as api:
         made = await api.post(NODES, node())
-        mark = {
+        patch = {
             "metadata": {
                 "resourceVersion": made["metadata"]["resourceVersion"],
                 "labels": {"gpuward.io/quarantine": "marked"},
             },
             "spec": {"unschedulable": True, "taints": [OURS]},
         }
-        quarantined = await api.patch(f"{NODES}/n1", mark)
+        quarantined = await api.patch(f"{NODES}/n1", patch)
         assert quarantined["spec"] == {"unschedulable": True, "taints": [OURS]}
-        again = await api("PATCH", f"{NODES}/n1", mark, content_type=MERGE_PATCH)
+        again = await api("PATCH", f"{NODES}/n1", patch, content_type=MERGE_PATCH)
         assert (again.code, again.reason, again.message) == (409, "Conflict", MODIFIED)
         assert again.details == {"name": "n1", "kind": "nodes"}
 
