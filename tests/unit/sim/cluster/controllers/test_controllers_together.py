@@ -191,7 +191,7 @@ async def test_a_job_runs_to_its_end() -> None:
 REPLICAS, EVICTIONS = 8, 60
 
 
-@pytest.patch.parametrize(
+@pytest.mark.parametrize(
     ("budget", "least"),
     [
         pytest.param(Budget(max_unavailable=2), 6, id="maximum"),
