@@ -56,6 +56,6 @@ def edited(original: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def gpu_healthy(condition: str = "False") -> list[dict[str, str]]:
+def gpu_false(condition: str = "False") -> list[dict[str, str]]:
     """The conditions after a health status of the agent."""
     return [READY, {**HEALTHY, "status": condition}, {"type": "GPUDegraded", "status": "False"}]

@@ -21,8 +21,8 @@ from tests.support.cluster.admission_nodes import (
     READY,
     bare,
     edited,
+    gpu_false,
     node,
-    gpu_healthy,
 )
 
 
@@ -38,18 +38,18 @@ LABELS = {**node()["metadata"]["labels"], **dict.fromkeys(names.AGENT_LABELS, "8
     "write",
     [
         pytest.param(agent_write(node()), id="nothing changed"),
-        pytest.param(agent_write(node(status__conditions=gpu_healthy())), id="a health status"),
+        pytest.param(agent_write(node(status__conditions=gpu_false())), id="a health status"),
         pytest.param(agent_write(node(metadata__labels=LABELS)), id="every label of gpuward"),
         pytest.param(
             agent_write(node(metadata__labels={"kubernetes.io/hostname": "gpu-1"})),
             id="a label of gpuward taken back",
         ),
         pytest.param(
-            agent_write(node(status__conditions=[*gpu_healthy()[1:], READY])), id="another order"
+            agent_write(node(status__conditions=[*gpu_false()[1:], READY])), id="another order"
         ),
         pytest.param(
             agent_write(
-                edited(bare(), {"status__conditions": gpu_healthy()[1:],
+                edited(bare(), {"status__conditions": gpu_false()[1:],
                                 "metadata__labels": {names.LABEL_HEALTH: "healthy"}}),
                 bare(),
             ),
@@ -57,13 +57,13 @@ LABELS = {**node()["metadata"]["labels"], **dict.fromkeys(names.AGENT_LABELS, "8
         ),
         pytest.param(
             agent_write(
-                edited(bare(), {"status__conditions": gpu_healthy()[1:]}),
+                edited(bare(), {"status__conditions": gpu_false()[1:]}),
                 {"metadata": {"name": "gpu-1"}},
             ),
             id="a node without status",
         ),
         pytest.param(
-            agent_write(node(status__conditions=gpu_healthy()), user=AGENT.replace("gpuward:", "x:")),
+            agent_write(node(status__conditions=gpu_false()), user=AGENT.replace("gpuward:", "x:")),
             id="in another namespace",
         ),
     ],

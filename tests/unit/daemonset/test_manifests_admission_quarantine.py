@@ -24,8 +24,8 @@ from tests.support.cluster.admission_nodes import (
     READY,
     REMEDIATOR,
     bare,
+    gpu_false,
     node,
-    gpu_healthy,
 )
 
 
@@ -125,13 +125,13 @@ OUR_LABEL = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "marked"}
                      id="finalizers through the status"),
         pytest.param("nodes/status", node(metadata__ownerReferences=[]), "ownerReferences",
                      id="owners through the status"),
-        pytest.param("nodes/status", node(status__conditions=gpu_healthy()[:2]), "no condition but",
+        pytest.param("nodes/status", node(status__conditions=gpu_false()[:2]), "no condition but",
                      id="a health status of its own"),
         pytest.param("nodes/status", node(status__conditions=[READY]), "no condition but",
                      id="the agent's condition removed"),
         pytest.param("nodes/status", node(status__conditions=[HEALTHY]), "no condition but",
                      id="Ready removed"),
-        pytest.param("nodes/status", node(status__conditions=gpu_healthy("Unknown")),
+        pytest.param("nodes/status", node(status__conditions=gpu_false("Unknown")),
                      "no condition but", id="GPUDegraded"),
         pytest.param("nodes/status", node(status__capacity={}), "no other field", id="capacity"),
     ],
