@@ -63,7 +63,9 @@ LABELS = {**node()["metadata"]["labels"], **dict.fromkeys(names.AGENT_LABELS, "8
             id="a node without status",
         ),
         pytest.param(
-            agent_write(node(status__conditions=gpu_false()), user=AGENT.replace("gpuward:", "x:")),
+            agent_write(
+                node(status__conditions=gpu_false()), user=AGENT.replace("gpuward:", "x:")
+            ),
             id="in another namespace",
         ),
     ],

@@ -165,12 +165,12 @@ def run(template: Path, folder: Path, tools: dict[str, str], **environ: str) -> 
     ],
 )
 def test_the_result_of_dcgm_diag(
-    tmp_path: Path, output: str, status: int, gpu_false: Assessment
+    tmp_path: Path, output: str, status: int, verdict: Assessment
 ) -> None:
     diag = f"cat <<'END'\n{output}\nEND\nexit {status}"
     found = read(*run(DCGM, tmp_path, {"nv-hostengine": "exit 0", "dcgmi": diag}))
 
-    assert (found.gpu_false, [c.id for c in found.checks]) == (gpu_false, ["dcgm-diag-r3"])
+    assert (found.verdict, [c.id for c in found.checks]) == (verdict, ["dcgm-diag-r3"])
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_the_result_of_dcgm_diag(
     ],
 )
 def test_the_result_of_all_reduce(
-    tmp_path: Path, wrong: str, measured: str, status: int, gpu_false: Assessment
+    tmp_path: Path, wrong: str, measured: str, status: int, verdict: Assessment
 ) -> None:
     shown = BANDWIDTH % (wrong, measured)
     if not measured:
@@ -193,7 +193,7 @@ def test_the_result_of_all_reduce(
     tools = {"nvidia-smi": "echo GPU 0; echo GPU 1", "all_reduce_perf": perf}
     found = read(*run(ALL_REDUCE, tmp_path, tools, FLOOR="460"))
 
-    assert (found.gpu_false, [c.id for c in found.checks]) == (gpu_false, ["all-reduce"])
+    assert (found.verdict, [c.id for c in found.checks]) == (verdict, ["all-reduce"])
 
 
 @pytest.mark.parametrize("path", [DCGM, ALL_REDUCE], ids=["dcgm", "all-reduce"])
