@@ -96,7 +96,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
 
 def _unheard(key: str, value: str) -> str:
     """Of a number of GPUs that no agent takes."""
-    if key != names.ANNOTATION_EXPECTED_GPUS or health.said_count(value) is not None:
+    if key != names.ANNOTATION_EXPECTED_GPUS or health.annotated_count(value) is not None:
         return ""
     return f" (no number from 0 to {health.MAX_GPUS}, so it is not heard)"
 

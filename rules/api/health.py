@@ -209,7 +209,7 @@ MAX_GPUS: Final = 64
 _COUNT: Final = re.compile(r"\d{1,2}")
 
 
-def said_count(annotation: str) -> int | None:
+def annotated_count(annotation: str) -> int | None:
     """The number that it says; None where it is none from 0 to `MAX_GPUS`."""
     said = _COUNT.fullmatch(annotation.strip())
     return int(said[0]) if said and int(said[0]) <= MAX_GPUS else None

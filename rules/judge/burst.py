@@ -1,7 +1,6 @@
-"""What an incident means, given all its members and the driver's answer.
+"""The row of an incident, from its members and the driver's recovery action.
 
-Called by `judge.recording` whenever an incident gains a member, an answer or time. Pure: the same
-members and answer always give the same row, so the order in which they came never matters.
+The same members and recovery action always give the same row, in any order.
 """
 
 from collections.abc import Sequence
@@ -19,23 +18,20 @@ from rules.judge.incident import Incident, IncidentPhase, Member, Scope
 
 DOUBLE_BIT_XID: Final = 48
 CONTAINED: Final = frozenset({DOUBLE_BIT_XID, 63, 94})
-"""A double-bit error whose row was remapped and whose damage was contained to one program."""
+"""A double-bit error with a remapped row, contained to one program."""
 
 SECURITY_FAULT_XID: Final = 110
-"""The GPU shuts itself off; only a cold reset ends that. Source: open GPU kernel modules
-595.45.04.
-"""
+"""The GPU shuts itself off until a cold reset. Source: open GPU kernel modules 595.45.04."""
 
 _EXPLAINED: Final = frozenset({48, 63, 171, 172})
-"""What is printed beside a 94 or 95 about the same memory error. Source: open GPU kernel modules.
-"""
+"""Xids printed with a 94 or 95 about the same memory error. Source: open GPU kernel modules."""
 
 _DETAILED: Final = frozenset({48, 94, 95})
 _DETAILS: Final = frozenset({171, 172})
-"""Where the memory error lies that the other line judges. Source: NVIDIA Xid catalog."""
+"""The location of a memory error that another line reports. Source: NVIDIA Xid catalog."""
 
 _CONSEQUENCES: Final = frozenset({43, 45})
-"""A program's channels end because of what came before. Source: NVIDIA Xid catalog."""
+"""A program's channels end because of an earlier error. Source: NVIDIA Xid catalog."""
 
 FABRIC_XIDS: Final = frozenset(range(145, 151))
 _LINKS_BACK: Final = reason.closes_on_state(Signal.NVLINK_STATES, 3, 5)
@@ -43,11 +39,11 @@ _LINKS_BACK: Final = reason.closes_on_state(Signal.NVLINK_STATES, 3, 5)
 DRAIN_P2P: Final = 3
 
 _CLOSES_ON: Final = {Action.RESTART_NODE: reason.ON_REBOOT, Action.REPLACE_NODE: reason.BY_HUMAN}
-"""What ends an incident whose lighter repairs did not last."""
+"""The evidence that closes an incident after lighter repairs did not last."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What about the node changes a meaning: driver branch, virtual machine, NVLink or not."""
+    """Facts about the node that change a row: driver branch, virtual machine, NVLink."""
 
     branch: int | None = None
     virtual: bool = False
@@ -55,17 +51,17 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def being_judged(row: Reason) -> Reason:
-    """The row as it is published while its severity is not yet known."""
+    """Return the row to publish while its severity is not yet known."""
     return replace(row, severity=Severity.INFO, level=Level.REPORT, action=Action.NONE)
 
 
 def unconfirmed(row: Reason) -> Reason:
-    """The row of a past fault while nothing can see the present: at most Degraded, Report."""
+    """Return the row of a past fault without current data: at most Degraded, Report."""
     return replace(row, severity=min(row.severity, Severity.DEGRADED), level=Level.REPORT)
 
 
 def row_for_action(value: int, around: Surroundings) -> Reason:
-    """The driver's recovery action as a row; draining P2P traffic asks for NVLink."""
+    """Return the row of the driver's recovery action; draining P2P traffic requires NVLink."""
     row = reasons.reason_for_recovery_action(value, around.branch)
     if value == DRAIN_P2P and not around.nvlink:
         return replace(row, severity=Severity.DEGRADED, level=Level.REPORT)
@@ -75,12 +71,12 @@ def row_for_action(value: int, around: Surroundings) -> Reason:
 def judged_row(
     members: Sequence[Member], answer: int | None, around: Surroundings, thresholds: Thresholds
 ) -> Reason:
-    """The full row of a burst, once nothing more is waited for.
+    """Return the full row of a burst that is complete.
 
-    The strongest member leads. The driver's answer replaces the catalog's word for an Xid that
-    this branch links to Xid 154, and can only raise it for others; that it asks for nothing says
-    something about `ANSWERED_XIDS` alone. A lost GPU needs at least a restart of the node, one
-    that its own security shut down a power cycle, and in a virtual machine another node.
+    The most severe member determines it. The driver's recovery action replaces the row of the
+    catalog for an Xid that this branch links to Xid 154, and can only raise it for others. No
+    recovery action counts for `ANSWERED_XIDS` only. A lost GPU needs at least a restart of the
+    node, after a security fault a power cycle, and in a virtual machine another node.
     """
     lead = _lead(members)
     row = asked = thresholds.apply(lead.row)
@@ -96,14 +92,14 @@ def judged_row(
             floor = Action.REPLACE_NODE
         row = _at_least(floor, row, asked)
     if row.severity is not Severity.INFO and row.closes_on.kind is ClosesKind.SILENCE:
-        row = replace(row, closes_on=reason.ON_RESET)  # silence ends a record, never a fault
+        row = replace(row, closes_on=reason.ON_RESET)  # silence closes only Info
     return row
 
 
 def settled(
     incident: Incident, now: float, around: Surroundings, thresholds: Thresholds
 ) -> Incident:
-    """Work out phase and row of an active incident at `now`."""
+    """Return an active incident with its phase and row at `now`."""
     full = judged_row(incident.members, incident.answer, around, thresholds)
     full = _raised_to(incident.floor, full)
     if incident.scope is Scope.NODE and (incident.gpus or incident.pci):
@@ -118,11 +114,11 @@ def settled(
         )
         if asks_driver(incident, around):
             due_at = incident.opened_at + thresholds["AnswerDelay"].value
-            if incident.unasked:  # the reading that confirms or denies the first one is due
+            if incident.unasked:  # wait for the second read
                 due_at += thresholds["AnswerDelay"].value / 2
         elif _may_be_contained(incident):
             due_at = incident.opened_at + thresholds["IncidentGrouping"].value
-        if incident.opened_at <= now < due_at:  # a clock that went back waits no longer
+        if incident.opened_at <= now < due_at:  # no wait after the clock was set back
             return _in_phase(incident, IncidentPhase.CONTEXT, being_judged(full), due_at)
     return _in_phase(incident, IncidentPhase.SETTLED, full)
 
@@ -130,9 +126,7 @@ def settled(
 def _in_phase(
     incident: Incident, phase: IncidentPhase, row: Reason, due_at: float | None = None
 ) -> Incident:
-    """The incident itself where it is so already: what is the same object needs no second
-    check.
-    """
+    """Return the incident with this phase and row; the same object if nothing changed."""
     if (incident.phase, incident.due_at, incident.row) == (phase, due_at, row):
         return incident
     cut = incident.cut and phase is not IncidentPhase.SETTLED
@@ -140,12 +134,12 @@ def _in_phase(
 
 
 def no_need(row: Reason) -> Reason:
-    """The row of an Xid that the driver, asked for its answer, saw no need to act upon."""
+    """Return the row of an Xid for which the driver requires no recovery action."""
     return replace(row, severity=Severity.DEGRADED, level=Level.REPORT, action=Action.INVESTIGATE)
 
 
 def asks_driver(incident: Incident, around: Surroundings) -> bool:
-    """Whether nothing but the driver's answer can say how severe this is."""
+    """Return whether the severity depends on the driver's recovery action alone."""
     severe = [member for member in incident.members if member.row.severity is not Severity.INFO]
     return bool(severe) and all(_is_answered(member, around) for member in severe)
 
@@ -156,7 +150,7 @@ def _is_answered(member: Member, around: Surroundings) -> bool:
 
 
 def stronger_action(one: Action, other: Action) -> bool:
-    """Whether the first repair is the heavier one."""
+    """Return whether the first repair is the more disruptive one."""
     return reason.ACTIONS.index(one) > reason.ACTIONS.index(other)
 
 
@@ -167,11 +161,10 @@ def _raised_to(floor: Action | None, row: Reason) -> Reason:
 
 
 def _of_many(incident: Incident, row: Reason) -> Reason:
-    """The row of what many GPUs share: with a fabric that fails them all the node takes no new
-    work.
+    """Return the row of an incident of many GPUs; a failed fabric cordons the node.
 
-    What is harmless on one GPU is harmless on many. Errors of links end when the links are back,
-    unless a reset is asked for.
+    Severity Info stays Info. Link errors close when the links are up again, unless a reset is
+    required.
     """
     xids = frozenset(incident.xids)
     if row.severity is not Severity.INFO and not xids.isdisjoint(FABRIC_XIDS):
@@ -185,20 +178,20 @@ def _of_many(incident: Incident, row: Reason) -> Reason:
 
 def _waits(incident: Incident) -> bool:
     if incident.phase is IncidentPhase.SETTLED and incident.row.severity is not Severity.INFO:
-        return False  # judged before: more of the same must not make it harmless again
+        return False  # more of the same does not lower it to Info again
     classes = {member.row.klass for member in incident.members}
     severe = any(member.row.severity is not Severity.INFO for member in incident.members)
     return severe and ReasonClass.NEEDS_CONTEXT in classes and ReasonClass.DECISIVE not in classes
 
 
 def _may_be_contained(incident: Incident) -> bool:
-    """Whether the lines that would make a double-bit error a contained one may still come."""
-    spoken = any(member.asks is not None for member in incident.members)
-    return DOUBLE_BIT_XID in incident.xids and not spoken and not set(incident.xids) >= CONTAINED
+    """Return whether lines that show a double-bit error as contained may still come."""
+    flagged = any(member.asks is not None for member in incident.members)
+    return DOUBLE_BIT_XID in incident.xids and not flagged and not set(incident.xids) >= CONTAINED
 
 
 def _lead(members: Sequence[Member]) -> Member:
-    members = _spoken(members)
+    members = _flagged(members)
     xids = {member.xid for member in members}
     decisive = any(member.row.klass is ReasonClass.DECISIVE for member in members)
     if xids >= CONTAINED and not decisive:
@@ -210,32 +203,32 @@ def _lead(members: Sequence[Member]) -> Member:
     )
 
 
-def _spoken(members: Sequence[Member]) -> Sequence[Member]:
-    """Where lines say themselves what is needed, the numbers that they explain say nothing
-    more.
-    """
-    spoken = frozenset(member.xid for member in members if member.asks is not None)
-    if not spoken:
+def _flagged(members: Sequence[Member]) -> Sequence[Member]:
+    """Return the members that count: lines with a recovery flag replace the Xids they explain."""
+    flagged = frozenset(member.xid for member in members if member.asks is not None)
+    if not flagged:
         detailed = any(member.xid in _DETAILED for member in members)
         return [m for m in members if m.xid not in _DETAILS] if detailed else members
-    silent = spoken | _EXPLAINED
-    return [member for member in members if member.asks is not None or member.xid not in silent]
+    explained = flagged | _EXPLAINED
+    return [member for member in members if member.asks is not None or member.xid not in explained]
 
 
 def _answered(xid: int | None, row: Reason, answer: int, around: Surroundings) -> Reason:
-    """The answer alone where this branch links the Xid to it, else the stronger of the two."""
+    """Return the row of the recovery action if this branch links the Xid to it, else the more
+    severe one of both.
+    """
     entry = catalog().get(xid) if xid is not None else None
-    said = row_for_action(answer, around)
+    required = row_for_action(answer, around)
     if row.reason in reasons.RECOVERY_REASONS:
-        return said  # the latest value wins, and a reason must say what its action does
+        return required  # the latest value wins, and the reason names the action
     linked = entry is not None and entry.linked(around.branch)
-    if not linked and reason.strength(said) <= reason.strength(row):
+    if not linked and reason.strength(required) <= reason.strength(row):
         return row
-    return like(row, said)
+    return like(row, required)
 
 
 def _at_least(floor: Action, row: Reason, asked: Reason) -> Reason:
-    """No answer makes a lost GPU less than lost; `asked` is what people and catalog say of it."""
+    """Return the row of a lost GPU: not below `asked`, the row of the catalog and the rules."""
     action = (
         row.action if reason.ACTIONS.index(row.action) > reason.ACTIONS.index(floor) else floor
     )

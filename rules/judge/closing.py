@@ -1,9 +1,8 @@
-"""What ends an incident: silence, a reset, a reboot, a state, an operator, the past being past, or
-a GPU that has left the node for good.
+"""Close incidents: after silence, a reset, a reboot, a good state, a reported repair, or when the
+GPU has left the node.
 
-`judge` calls `close_what_ended` after every observation; the judges note evidence with
-`mark_reset` and `mark_reboot`. Evidence alone closes nothing: the present must agree, seen
-after the evidence, and where nothing can see the present, nothing is closed by it.
+Evidence of a repair closes an incident only when a later poll finds the GPU good. Without data an
+incident stays open.
 """
 
 from typing import Final
@@ -35,7 +34,7 @@ from rules.judge.state import (
 )
 
 _GPU_STATES: Final = frozenset({Signal.PRESENCE, Signal.RECOVERY_ACTION})
-"""What nothing compares with an earlier boot's: a sound GPU of the new one ends it."""
+"""States that are not compared over a reboot: a good GPU after a reboot closes them."""
 NOT_CONFIRMED: Final = "NotConfirmed"
 GPU_LEFT: Final = "GPULeft"
 LINKS_DOWN: Final = "NVLinkDown"
@@ -44,11 +43,11 @@ LINKS_DOWN: Final = "NVLinkDown"
 def note_reset(
     on: Judging, gpu_id: GpuId = NO_GPU_ID, since: float | None = None, slack_s: float = 0.0
 ) -> Judging:
-    """Note evidence of a reset of one GPU, or of all where none is named.
+    """Record evidence of a reset of one GPU, or of all if none is named.
 
-    What was counted before it is no base for a rate any more, and what waited for it is done.
-    `since` is when it happened, if that is past: a later fault is not repaired by it. Its clock
-    may be behind by `slack_s` where it is known to come after all that an earlier agent saw.
+    Counters start again and pending work is done. `since` is the time of a reset in the past,
+    which does not repair later faults. `slack_s` is how far its clock may be behind if it is known
+    to follow everything that an earlier agent saw.
     """
     everything = not any(gpu_id)
     hit = find_gpu(on.state, *gpu_id) if not everything else None
@@ -58,14 +57,14 @@ def note_reset(
             reset_pending=False,
             reset_at=max(view.reset_at, on.now if since is None else since),
             counters={},
-            checks=without_looks(view),
+            checks=without_link_polls(view),
         )
         if everything or view is hit
         else view
         for key, view in on.state.gpus.items()
     }
 
-    def mark(incident: Incident) -> Incident:
+    def with_reset(incident: Incident) -> Incident:
         about = everything or incident.concerns(gpu_id)
         slack = slack_s if incident.last_seen < on.state.started_at else 0.0
         if not incident.active or not about:
@@ -78,20 +77,20 @@ def note_reset(
         others = tuple(known for known in incident.resets if known[0] != key)
         return replace(incident, resets=(*others, (key, on.now))[-MAX_GPUS:])
 
-    return on.replace(gpus=gpus, incidents=tuple(map(mark, on.state.incidents)))
+    return on.replace(gpus=gpus, incidents=tuple(map(with_reset, on.state.incidents)))
 
 
-def without_looks(view: GpuView) -> Checks:
-    """Links that train again were not down: looks at them from before a reset do not count."""
+def without_link_polls(view: GpuView) -> Checks:
+    """Return the checks without polls of links before a reset: links that retrain are not down."""
     return {
         key: memory for key, memory in view.checks.items() if memory.raised or key != LINKS_DOWN
     }
 
 
 def note_reboot(state: NodeState) -> NodeState:
-    """Note that the node runs another boot than the one the active incidents were seen in.
+    """Record that the node rebooted since the active incidents were seen.
 
-    Whatever this state has read of the present was read in the new boot.
+    All current readings in this state must be from the new boot.
     """
     return replace(
         state,
@@ -103,13 +102,13 @@ def note_reboot(state: NodeState) -> NodeState:
 
 
 def close_what_ended(on: Judging) -> Judging:
-    """Let time and evidence do their work on every active incident."""
+    """Apply time and evidence to every active incident, and close those that ended."""
     if not any(incident.active for incident in on.state.incidents):
         return on
     incidents = tuple(
         _aged(on, incident) if incident.active else incident for incident in on.state.incidents
     )
-    # As long as nothing ages the incidents are the same object, and nobody looks at them again.
+    # Unchanged incidents stay the same object, so later steps skip them.
     pairs = list(zip(incidents, on.state.incidents, strict=True))
     if all(new is old for new, old in pairs):
         return on
@@ -130,7 +129,7 @@ def _aged(on: Judging, incident: Incident) -> Incident:
     if _has_left(on, incident):
         return closed(incident, on.now, GPU_LEFT)
     if incident.phase is IncidentPhase.PRESENT:
-        return _confronted(on, incident)
+        return _confirmed(on, incident)
     if incident.phase is IncidentPhase.CONTEXT:
         incident = recording.settle(on, incident)
         if incident.phase is IncidentPhase.CONTEXT:
@@ -150,10 +149,10 @@ def _aged(on: Judging, incident: Incident) -> Incident:
 
 
 def _has_left(on: Judging, incident: Incident) -> bool:
-    """Whether its GPU is not here any more, after a reboot or by an operator's word, and none is
-    missing: what waits for that GPU to look sound would wait for ever.
+    """Return whether its GPU left the node, after a reboot or a reported repair, and none is
+    missing. Such an incident would otherwise never close.
 
-    Within the boot of the fault its line proves that the GPU was here, whatever the count says.
+    Within the boot of the fault the line proves that the GPU was here, whatever the count is.
     """
     repaired = incident.first_seen < on.state.node.repaired_at
     over = repaired or (incident.rebooted and incident.row.closes_on.kind is not ClosesKind.HUMAN)
@@ -162,23 +161,23 @@ def _has_left(on: Judging, incident: Incident) -> bool:
     return present_of(on.state, incident, since=0.0) is Present.LEFT
 
 
-def _confronted(on: Judging, incident: Incident) -> Incident:
-    """What proves nothing alone: the present accuses, acquits or is not observed yet.
+def _confirmed(on: Judging, incident: Incident) -> Incident:
+    """Return an incident that needs current data: confirmed, closed, or still waiting.
 
-    It cannot acquit of what was seen live: many a fault leaves a GPU that looks sound.
+    Good data does not close a fault that this agent saw: after many faults a GPU reads good.
     """
     if recording.rests(on.state, incident):
         return recording.settle(on, incident)
-    # What rested is judged by looks from after the stand-down: in it cards are taken out.
+    # GPUs may be removed while they are released: only later polls count.
     rested_until = on.state.stood_down_until if incident.lost else 0.0
     since = max(incident.present_since, rested_until)
     present = present_of(on.state, incident, since=since)
     if present is Present.GOOD and not incident.cut and since < incident.last_seen <= on.now:
-        # A check from before a fault cannot acquit of it: the line may be of the last seconds.
+        # A poll before the fault does not clear it: the line may be a few seconds old.
         present = present_of(on.state, incident, since=incident.last_seen)
     if incident.cut and SourceName.KERNEL_LOG in on.state.restored_sources:
-        present = Present.UNKNOWN  # the rest of it stands in a log that is still to be read
-    if present is Present.GOOD and _only_on_the_bus(on.state, incident):
+        present = Present.UNKNOWN  # the rest of it is in a log that is not read yet
+    if present is Present.GOOD and _only_pci_data(on.state, incident):
         present = Present.UNKNOWN
     sick = present in (Present.BAD, Present.LEFT)
     if sick or (present is Present.GOOD and incident.cut):
@@ -205,10 +204,10 @@ def _confronted(on: Judging, incident: Incident) -> Incident:
     return replace(incident, row=row)
 
 
-def _only_on_the_bus(state: NodeState, incident: Incident) -> bool:
-    """Whether all that acquits of a fault of the past is an address on the PCI bus.
+def _only_pci_data(state: NodeState, incident: Incident) -> bool:
+    """Return whether only the PCI bus shows that the GPU of a past fault is good.
 
-    Many a GPU that is unfit for work answers there; after a reset or reboot that is enough.
+    Faulty GPUs often still answer there. After a reset or reboot it is enough.
     """
     repaired = incident.rebooted or incident.reset_at is not None
     of_the_past = not incident.present_since and not incident.cut
@@ -216,16 +215,16 @@ def _only_on_the_bus(state: NodeState, incident: Incident) -> bool:
 
 
 def _no_data(on: Judging, incident: Incident) -> bool:
-    """Whether waiting longer for the collector that sees the GPUs makes no sense."""
+    """Return whether to stop waiting for the data source that reads the GPUs."""
     source = on.state.view_source
-    spoken = on.state.source(source) if source else SourceState.ABSENT
+    reported = on.state.source(source) if source else SourceState.ABSENT
     grace_over = on.now >= grace_end(on.state, incident)
-    approved = spoken is SourceState.RELEASED and not incident.lost  # else comes back soon
-    return grace_over or approved or spoken in (SourceState.DOWN, SourceState.ABSENT)
+    released = reported is SourceState.RELEASED and not incident.lost  # a lost GPU waits for it
+    return grace_over or released or reported in (SourceState.DOWN, SourceState.ABSENT)
 
 
 def grace_end(state: NodeState, incident: Incident) -> float:
-    """Until when the present may take to be seen; what rested waits from the stand-down's end."""
+    """Return when to stop waiting for current data; a lost GPU waits from the stand-down's end."""
     stood_down_until = state.stood_down_until if incident.lost else 0.0
     return max(state.started_at, incident.present_since, stood_down_until) + START_GRACE_S
 
@@ -250,7 +249,7 @@ def _reset_or_rebooted(on: Judging, incident: Incident) -> Incident:
 
 
 def _repaired(on: Judging, incident: Incident) -> Incident:
-    """An operator says it is repaired: believed unless the present contradicts."""
+    """Close what an operator reported as repaired, unless current data shows it bad."""
     if incident.first_seen >= on.state.node.repaired_at:
         return incident
     present = present_of(on.state, incident, since=0.0)

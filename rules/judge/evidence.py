@@ -1,8 +1,7 @@
-"""From what the agent knows to one bounded GPUEvidence.
+"""Build the GPUEvidence object of a session from the agent's state.
 
-Called once per session, when its taint and cordon appears on the node. Nothing is interpreted:
-lines are escaped and cut, readings are spelled as text. Where not all fits, the least telling goes
-first and `missing` reports it.
+Built once per session, when the quarantine taint appears on the node. Lines are escaped and cut,
+readings are written as text. If not everything fits, `missing` names what was left out.
 """
 
 import re
@@ -36,31 +35,31 @@ from rules.text.printable import count, printable
 _LINE_CHARS: Final = 1024
 _VALUE_CHARS: Final = 256
 _HEAD_BYTES: Final = MAX_KERNEL_BYTES // 4
-"""A storm's beginning names its cause, its end what became of it: the middle goes."""
+"""The beginning of an error storm shows its cause, its end the result: the middle is left out."""
 _WORTH: Final = re.compile(
     rb"NVRM|nvidia|nouveau|pcieport|pciehp|AER:|DPC:|PCIe Bus Error|\bpci[ _]|vfio|IOMMU|DMAR"
     rb"|mce: |Hardware Error|gpuward"
 )
-"""What a vendor asks for beside the driver's own lines: the bus, its errors, the IOMMU."""
+"""What a vendor needs in addition to the driver's lines: the PCI bus, its errors, the IOMMU."""
 
 
 def worth_keeping(message: bytes) -> bool:
-    """Whether a kernel message speaks of the driver, the GPUs or the bus they hang on."""
+    """Return whether a kernel message is about the driver, the GPUs or the PCI bus."""
     return _WORTH.search(message) is not None or parse.parse_message(message) is not None
 
 
 class KernelMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of the kernel log, whole."""
+    """One complete message of the kernel log."""
 
     text: bytes
     at: float | None = None
-    """Wall time in seconds; None where the log does not say."""
+    """Wall time in seconds; None if the log has none."""
     since_boot_s: float | None = None
-    """The kernel's own clock."""
+    """Seconds of the kernel's clock."""
 
 
 class KernelExcerpt:
-    """The lines worth keeping of a log of any length, within `MAX_KERNEL_BYTES`."""
+    """The relevant lines of a log of any length, within `MAX_KERNEL_BYTES`."""
 
     def __init__(self) -> None:
         self._head: list[str] = []
@@ -70,7 +69,7 @@ class KernelExcerpt:
         self.dropped = 0
 
     def add(self, message: KernelMessage) -> None:
-        """One more message, in order; what is not worth keeping is passed over."""
+        """Add the next message; messages that are not relevant are skipped."""
         if not worth_keeping(message.text):
             return
         line = _line(message)
@@ -87,7 +86,7 @@ class KernelExcerpt:
 
     @property
     def text(self) -> str:
-        """All of it, a line each."""
+        """The excerpt, one message per line."""
         gap = [f"[... {count(self.dropped, 'line')} left out ...]"] if self.dropped else []
         return "\n".join([*self._head, *gap, *self._tail])
 
@@ -108,7 +107,7 @@ def evidence(
     *,
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The body of the object to create; `status` is what is published of `state`."""
+    """Return the body of the object to create; `status` is the published form of `state`."""
     accused = {uuid for i in status.incidents if i.active for uuid in i.gpus}
     views = sorted(state.gpus.values(), key=lambda v: (v.seen.uuid not in accused, v.seen.index))
     lacking = [*missing]
@@ -147,15 +146,15 @@ def _bounded(missing: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fitted(spec: EvidenceSpec, lacking: list[str]) -> EvidenceSpec:
-    """The same within the bound: readings go first, of the GPUs that nobody accuses first."""
+    """Return the spec within the size limit; readings of GPUs without incidents go first."""
     gpus = list(spec.gpus)
     gone = 0
     while _size(spec) > MAX_EVIDENCE_OBJECT_BYTES and gone < len(gpus):
         gone = min(len(gpus), gone + max(1, len(gpus) // 8))
         kept = len(gpus) - gone
         cut = [*gpus[:kept], *(msgspec.structs.replace(gpu, readings=()) for gpu in gpus[kept:])]
-        said = _bounded([f"the readings of {count(gone, 'GPU')} have no room", *lacking])
-        spec = msgspec.structs.replace(spec, gpus=tuple(cut), missing=said)
+        missing = _bounded([f"the readings of {count(gone, 'GPU')} have no room", *lacking])
+        spec = msgspec.structs.replace(spec, gpus=tuple(cut), missing=missing)
     return spec
 
 
@@ -188,7 +187,7 @@ def _gpu(view: GpuView, state: NodeState) -> EvidenceGpu:
 
 
 def _links(gpu: str, topology: TopologySeen | None) -> tuple[str, ...]:
-    """How the GPU is joined to each other one, then what sits at the far end of each link."""
+    """Return the connection to each other GPU, then the remote end of each link."""
     if topology is None or gpu not in topology.gpus:
         return ()
     row = topology.gpus.index(gpu)

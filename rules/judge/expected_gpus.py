@@ -1,8 +1,7 @@
-"""How many GPUs a node should have, and who reports it.
+"""The expected number of GPUs of a node and its source.
 
-Called by `judge` whenever configuration, the Node or the PCI bus is seen. Never uses
-allocatable or `nvidia.com/gpu.count`: MIG and time-slicing multiply them, and the device
-plugin lowers them for an Xid that disrupts nobody.
+Never uses allocatable or `nvidia.com/gpu.count`: MIG and time-slicing multiply them, and the
+device plugin lowers them even for an Xid that disrupts no workload.
 """
 
 import hashlib
@@ -24,10 +23,10 @@ LEARNED: Final = "Learned"
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest count ever seen on this hardware.
+    """The highest number of GPUs ever counted on this hardware.
 
-    `key` identifies the hardware (a digest of DMI product UUID and instance type), empty until
-    both were read: a node of another shape under the same name starts to learn again.
+    `key` is a digest of DMI product UUID and instance type, empty until both are known. Different
+    hardware under the same node name starts a new count.
     """
 
     count: int = 0
@@ -35,7 +34,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hardware_key(product_uuid: str, instance_type: str) -> str:
-    """Digest of what makes two nodes the same hardware; empty while the DMI UUID is unknown."""
+    """Return a digest that identifies the hardware; empty while the DMI UUID is unknown."""
     if not product_uuid:
         return ""
     text = f"{product_uuid.lower()}\0{instance_type}"
@@ -45,9 +44,9 @@ def hardware_key(product_uuid: str, instance_type: str) -> str:
 def gpu_addresses(
     functions: Sequence[PciFunction], excluded: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Addresses of the GPUs that this node's workloads may count on.
+    """Return the addresses of the GPUs that this node's workloads can use.
 
-    A GPU handed to a virtual machine (vfio-pci) or left out by the driver on request is none.
+    GPUs passed to a virtual machine (vfio-pci) or excluded by the driver are left out.
     """
     left_out = {pci_address.plain_address(address) for address in excluded}
     return tuple(
@@ -65,33 +64,33 @@ def gpu_addresses(
 
 
 def given_away(functions: Sequence[PciFunction], excluded: Sequence[str] = ()) -> frozenset[str]:
-    """Addresses of the GPUs that virtual machines have or that the driver leaves out."""
+    """Return the addresses of GPUs passed to virtual machines or excluded by the driver."""
     everything = [replace(function, driver="") for function in functions]
     return frozenset(gpu_addresses(everything)) - frozenset(gpu_addresses(functions, excluded))
 
 
 def learn(learned: Learned, count: int, key: str) -> Learned:
-    """Take one count; another `key` than the known one forgets what was learned."""
+    """Return the learned count after one count; another `key` than the known one resets it."""
     if key and learned.key and key != learned.key:
         return Learned(count=count, key=key)
     return Learned(count=max(learned.count, min(count, health.MAX_GPUS)), key=key or learned.key)
 
 
 def expected_gpus(configured: int | None, annotation: str, learned: Learned) -> ExpectedGpus:
-    """Configuration, else the annotation, else what was learned.
+    """Return the count from the configuration, else the annotation, else the learned count.
 
-    An annotation that is no number from 0 to 64 counts as missing.
+    An annotation that is not a number from 0 to 64 is ignored.
     """
     if configured is not None:
         return ExpectedGpus(count=configured, source=CONFIG)
-    if (said := health.said_count(annotation)) is not None:
-        return ExpectedGpus(count=said, source=ANNOTATION)
+    if (annotated := health.annotated_count(annotation)) is not None:
+        return ExpectedGpus(count=annotated, source=ANNOTATION)
     source = f"{LEARNED}:{learned.key}" if learned.key else LEARNED
     return ExpectedGpus(count=learned.count, source=source)
 
 
 def learned_from(published: ExpectedGpus) -> Learned:
-    """What an earlier agent on this node had learned; nothing when an operator had said it."""
+    """Return what an earlier agent on this node learned; nothing if an operator set the count."""
     source, _, key = published.source.partition(":")
     if source != LEARNED:
         return Learned()

@@ -1,9 +1,9 @@
-"""From state and health status to what is written: status, conditions, labels, and when.
+"""Build the GPUNodeHealth status, node conditions and labels, and decide how soon to write them.
 
-The agent's edge calls `publish` after each change and asks `differs` how urgent it is. Every
-string is cut to what the CRD takes, every label passes one gate, and an object over 60 KiB loses
-the least telling first: evidence of closed incidents, the oldest of them, evidence of active ones,
-records of Info. `dropped` counts what went.
+The agent calls `publish` after each change and `differs` for its urgency. Strings are cut to the
+limits of the CRD and labels are validated. An object over 60 KiB loses the evidence of closed
+incidents first, then the oldest of these, evidence of active ones, and incidents of severity Info.
+`dropped` counts the lost incidents.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ MIXED = "mixed"
 def labels(
     state: NodeState, judged: Assessment, topology: Topology
 ) -> tuple[dict[str, str | None], tuple[RefusedLabel, ...]]:
-    """Every label of gpuward with its value, None to remove it; and what was refused."""
+    """Return every label of gpuward with its value (None to remove it), and refused labels."""
     wanted = {names.LABEL_HEALTH: judged.health.value.lower()}
     if judged.gpus_expected:
         wanted[names.LABEL_GPUS] = str(judged.gpus_expected)
@@ -57,7 +57,7 @@ def labels(
 
 
 def mig_label(state: NodeState) -> str:
-    """`none`, `mixed` or `all`; empty while no GPU says whether MIG is on."""
+    """Return `none`, `mixed` or `all`; empty while no GPU reports its MIG mode."""
     modes = {view.seen.mig_mode for view in state.gpus.values()} - {None}
     if not modes:
         return ""
@@ -74,13 +74,13 @@ def _product(state: NodeState) -> str:
 
 
 SOFT_LIMIT_BYTES: Final = 60 * 1024
-"""Leaves room below the object's limit for metadata and managed fields."""
+"""Below the object's limit, to leave space for metadata and managed fields."""
 
 _FEW_ENTRIES: Final = 16
 
 
 def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
-    """The status within `limit` bytes; unchanged where it fits."""
+    """Return the status within `limit` bytes; unchanged if it fits."""
     steps: tuple[Callable[[HealthStatus], HealthStatus], ...] = (
         lambda status: _with_lines(status, 1, closed_only=True),
         lambda status: _without_last(status, limit, closed_only=True),
@@ -97,7 +97,7 @@ def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
 
 
 def _with_lines(status: HealthStatus, most: int, *, closed_only: bool = False) -> HealthStatus:
-    """The same with at most so many lines of evidence an incident."""
+    """Return the status with at most `most` lines of evidence for each incident."""
     incidents = tuple(
         i if closed_only and i.active else msgspec.structs.replace(i, evidence=i.evidence[:most])
         for i in status.incidents
@@ -106,7 +106,7 @@ def _with_lines(status: HealthStatus, most: int, *, closed_only: bool = False) -
 
 
 def _without_last(status: HealthStatus, limit: int, *, closed_only: bool) -> HealthStatus:
-    """Drop incidents from the end (oldest closed, then mildest) until it fits."""
+    """Return the status without incidents from the end (oldest closed, then mildest)."""
     incidents = list(status.incidents)
     excess = len(msgspec.json.encode(status)) - limit
     while incidents and excess > 0 and not (closed_only and incidents[-1].active):
@@ -121,8 +121,8 @@ NOT_DEGRADED: Final = "NotDegraded"
 RIDE_ALONG_S: Final = 60.0
 """Counts and times are written at most this often. Source: gpuward, one write a minute."""
 NOTED_S: Final = 5.0
-"""What an incident gained (a line of evidence, an Xid, a GPU) is written at most this often: it is
-read beside the health status it belongs to. Source: gpuward."""
+"""Additions to an incident (a line of evidence, an Xid, a GPU) are written at most this often.
+Source: gpuward."""
 
 _CONDITION_STATUS: Final = {
     Health.UNHEALTHY: "False",
@@ -134,7 +134,7 @@ _MIG_MODE: Final = {True: "Enabled", False: "Disabled", None: ""}
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who publishes: a pod, or an agent that heartbeats at `heartbeat_at` instead."""
+    """The publisher: a pod, or an agent outside a pod with a heartbeat at `heartbeat_at`."""
 
     agent_version: str
     rules_version: str
@@ -144,7 +144,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """A node condition of gpuward; the edge keeps the transition times."""
+    """A node condition of gpuward; the publisher keeps the transition times."""
 
     type: str
     status: str
@@ -153,7 +153,7 @@ class PublishedCondition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is written about the node; `labels` with None are to be removed."""
+    """Everything that is written about the node; labels with None are removed."""
 
     status: HealthStatus
     conditions: tuple[PublishedCondition, ...]
@@ -162,18 +162,18 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(StrEnum):
-    """How urgently a publication that changed has to be written."""
+    """How soon a changed publication must be written."""
 
     NONE = "None"
     RIDES_ALONG = "RidesAlong"
     """Counts and times: within `RIDE_ALONG_S`."""
     SOON = "Soon"
-    """The same health status with more behind it: within `NOTED_S`."""
+    """The same health status with changed incidents: within `NOTED_S`."""
     NOW = "Now"
 
 
 def publish(state: NodeState, judged: Assessment, now: float, identity: Identity) -> Publication:
-    """Work out everything that is to be written at `now`."""
+    """Return everything to write at `now`."""
     topology = _topology(state)
     node_labels, refused = labels(state, judged, topology)
     expected = state.expected
@@ -218,10 +218,10 @@ def publish(state: NodeState, judged: Assessment, now: float, identity: Identity
 
 
 def differs(old: Publication | None, new: Publication) -> Difference:
-    """What has to happen to get from `old`, as last written, to `new`."""
+    """Return how soon to write `new`; `old` was written last."""
     if old is None:
         return Difference.NOW
-    if _news(old) != _news(new):
+    if _urgent(old) != _urgent(new):
         return Difference.NOW
     if _noted(old.status) != _noted(new.status):
         return Difference.SOON
@@ -230,12 +230,12 @@ def differs(old: Publication | None, new: Publication) -> Difference:
 
 
 def _lasting(status: HealthStatus) -> HealthStatus:
-    """All but what changes while nothing happens: a healthy node must cost no stored write."""
+    """Return the status without fields that change on a healthy node, which needs no writes."""
     return msgspec.structs.replace(status, observed_at="", cursor=Cursor())
 
 
 def _noted(status: HealthStatus) -> tuple[object, ...]:
-    """What an operator reads as the reason of the status; each part of an incident is bounded."""
+    """Return the message and the incidents without counts and times."""
     return (
         status.message,
         tuple(
@@ -245,8 +245,8 @@ def _noted(status: HealthStatus) -> tuple[object, ...]:
     )
 
 
-def _news(publication: Publication) -> tuple[object, ...]:
-    """All whose change cannot wait."""
+def _urgent(publication: Publication) -> tuple[object, ...]:
+    """Return the fields to write at once when they change."""
     status = publication.status
     return (
         status.publisher.pod_uid,
@@ -292,14 +292,14 @@ def _conditions(judged: Assessment) -> tuple[PublishedCondition, ...]:
 
 
 def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
-    """Every data source by name. The one that reads the GPUs is Down until it has read them."""
+    """Return every data source by name; the GPU data source is Down until its first poll."""
     views = dict(state.sources)
-    eye = state.view_source
-    if eye is not None and (eye not in views or health_status.not_polled_yet(state, now)):
-        views[eye] = SourceView(
+    gpus = state.view_source
+    if gpus is not None and (gpus not in views or health_status.not_polled_yet(state, now)):
+        views[gpus] = SourceView(
             state=SourceState.DOWN,
             reason=health_status.STARTING,
-            since=views[eye].since if eye in views else now,
+            since=views[gpus].since if gpus in views else now,
         )
     return tuple(
         SourceStatus(
@@ -313,7 +313,7 @@ def _sources(state: NodeState, now: float) -> tuple[SourceStatus, ...]:
 
 
 def _seen_running(state: NodeState) -> tuple[str, ...]:
-    """What a later agent of this boot must know to miss it."""
+    """Return services and ports that ran in this boot, so that a later agent can miss them."""
     services = [service.value for service, view in state.services.items() if view.ran]
     ports = [name[:MAX_PORT_CHARS] for name, view in state.ports.items() if view.was_active]
     return tuple(sorted(services) + sorted(ports))[: health.MAX_SEEN_RUNNING]
@@ -340,7 +340,7 @@ def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
 
 
 def _topology(state: NodeState) -> Topology:
-    """The described topology; what was published before stands until the driver tells again."""
+    """Return the topology; the published one until the driver describes it again."""
     before = state.published_topology
     if state.topology is None or state.topology.at == 0.0:
         return before

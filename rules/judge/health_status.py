@@ -1,8 +1,7 @@
-"""The health status of a node and of each of its GPUs: health, one reason, one message.
+"""Assess the health of a node and of each of its GPUs: health, one reason, one message.
 
-Called by `health_object` after every change. Absent is not Unknown, Unknown is not Healthy, and
-the loss of a data source never makes a GPU unhealthy. A check that had no data did not pass: it
-was not made.
+The loss of a data source makes health Unknown, never Unhealthy. A check without data counts as
+neither passed nor failed.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from rules.text import printable
 
 
 class Check(StrEnum):
-    """The groups of checks, as sentences name them."""
+    """The groups of checks, with their names in messages."""
 
     KERNEL_LOG = "kernel log"
     PRESENCE = "presence"
@@ -64,14 +63,15 @@ _SIGNALS: Final = MappingProxyType(
     }
 )
 _EVERYWHERE: Final = (Check.KERNEL_LOG, Check.ACTION, Check.MEMORY, Check.HEAT)
-"""What every data centre GPU has; others have no NVLink, no fabric, or hide PCIe from a guest."""
+"""Checks that every data center GPU supports. NVLink and fabric depend on the model, and a virtual
+machine may hide PCIe."""
 
 _CONCLUSIVE: Final = (Check.PRESENCE, Check.ACTION, Check.MEMORY)
-"""One of these at least must have been seen: heat alone says nothing of a GPU that fails."""
+"""At least one of these must have data: heat alone does not show a failing GPU."""
 
 
 def covered(state: NodeState) -> tuple[Check, ...]:
-    """The checks that had data: the log, and what was read on every GPU that is there."""
+    """Return the checks that have data: the kernel log, and what every enumerated GPU reports."""
     views = [view for view in state.gpus.values() if view.enumerated]
     log = state.source(SourceName.KERNEL_LOG) is SourceState.UP
     return tuple(
@@ -82,14 +82,14 @@ def covered(state: NodeState) -> tuple[Check, ...]:
 
 
 def missed(checks: tuple[Check, ...]) -> tuple[Check, ...]:
-    """Those that any GPU should give data for and that had none."""
+    """Return the checks without data that every GPU should support."""
     return tuple(check for check in _EVERYWHERE if check not in checks)
 
 
 def reports_too_little(state: NodeState) -> bool:
-    """Whether a page lists a GPU and nothing on it would show a fault.
+    """Return whether the dcgm-exporter page lists a GPU without any metric that shows a fault.
 
-    NVML always says at least whether a GPU is present.
+    NVML always reports at least the presence of a GPU.
     """
     if state.view_source is not SourceName.DCGM or SourceName.DCGM in state.restored_sources:
         return False
@@ -115,7 +115,7 @@ MAX_MESSAGE_BYTES: Final = 1024
 
 
 class Health(StrEnum):
-    """The word for a node or a GPU."""
+    """The health of a node or a GPU."""
 
     HEALTHY = "Healthy"
     DEGRADED = "Degraded"
@@ -124,16 +124,16 @@ class Health(StrEnum):
 
 
 class GpuAssessment(msgspec.Struct, frozen=True):
-    """One GPU; `reason` is empty while it is healthy."""
+    """The health of one GPU; `reason` is empty while it is healthy."""
 
     health: Health
     reason: str = ""
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """The node. `degraded` is the most severe active Degraded incident.
+    """The health of the node. `degraded` is the most severe active Degraded incident.
 
-    `gpus_healthy` is None while nothing sees the GPUs, and so is unknown, not zero.
+    `gpus_healthy` is None (unknown, not zero) while no data source reports GPU health.
     """
 
     health: Health
@@ -147,7 +147,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assess(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> Assessment:
-    """Judge the node as it stands at `now`."""
+    """Return the health of the node and its GPUs at `now`."""
     active = [incident for incident in state.incidents if incident.active]
     fatal = _most_severe(active, Severity.FATAL)
     degraded = _most_severe(active, Severity.DEGRADED)
@@ -185,10 +185,10 @@ def assess(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES)
 
 
 def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_RULES) -> str:
-    """Why nothing sees the GPUs, as a reason code; empty when something does, or none should.
+    """Return the reason why GPU health is unknown; empty when it is known.
 
-    A data source released on request keeps its last health status. While the node is young, an
-    absent driver is one that has not come yet.
+    A data source released on request keeps the last health status. Shortly after boot an absent
+    driver counts as not loaded yet.
     """
     source = state.view_source
     if source is None:
@@ -214,7 +214,7 @@ def view_problem(state: NodeState, now: float, thresholds: Thresholds = DEFAULT_
 
 
 def _log_problem(state: NodeState) -> str:
-    """The same where the kernel log is all there is: it tells faults, and no GPU's health."""
+    """Return the reason where only the kernel log is read: it shows faults but not health."""
     log = state.source(SourceName.KERNEL_LOG)
     if log in (SourceState.ABSENT, SourceState.DOWN):
         return NO_COLLECTOR
@@ -222,20 +222,19 @@ def _log_problem(state: NodeState) -> str:
 
 
 def _has_gpus(state: NodeState) -> bool:
-    """Whether a GPU is there or should be."""
+    """Return whether the node has or should have a GPU."""
     return bool(state.gpus or expected_gpus.gpu_addresses(state.functions) or state.expected.count)
 
 
 def _reported_by_log(no_data: str, degraded: Incident) -> bool:
-    """Whether what little sees this node saw this fault itself, and not in the past."""
+    """Return whether the kernel log alone reported this fault since the agent started."""
     return no_data in (LOG_ONLY, NO_GPU) and degraded.phase is not IncidentPhase.PRESENT
 
 
 def not_polled_yet(state: NodeState, now: float) -> bool:
-    """Whether a new boot's GPUs were not observed yet while faults of an earlier boot stand.
+    """Return whether faults of an earlier boot are active and the GPUs were not polled since.
 
-    Such a status repeats the past, so the GPU view counts as starting, for a grace, and nothing
-    acts on it.
+    Such a status is outdated and counts as Starting for a grace period, so nothing acts on it.
     """
     return now < state.started_at + START_GRACE_S and any(
         incident.active
@@ -246,7 +245,7 @@ def not_polled_yet(state: NodeState, now: float) -> bool:
 
 
 def _none_answers(state: NodeState) -> bool:
-    """Whether the driver is loaded and none of its GPUs can be asked."""
+    """Return whether the driver is loaded and none of its GPUs answers."""
     enumerated = [view for view in state.gpus.values() if view.enumerated]
     return bool(enumerated) and all(
         view.values.get(Signal.PRESENCE) in ("lost", "missing") for view in enumerated
@@ -254,7 +253,7 @@ def _none_answers(state: NodeState) -> bool:
 
 
 def _all_unbound(state: NodeState) -> bool:
-    """Whether there are GPUs on the bus and no driver holds any of them."""
+    """Return whether the PCI bus has GPUs and none is bound to the NVIDIA driver."""
     addresses = expected_gpus.gpu_addresses(state.functions)
     held = any(function.driver == "nvidia" for function in state.functions)
     return bool(addresses) and not held
@@ -292,22 +291,21 @@ def _count_healthy(state: NodeState, gpus: Mapping[str, GpuAssessment]) -> int:
 def _healthy_sentence(state: NodeState, expected: int, healthy: int | None) -> str:
     if state.standing_down and state.stand_down is not None:
         return (
-            f"The GPUs are let go on request ({state.stand_down.reason}); "
-            "the last health status stands until they are back."
+            f"The agent released the GPUs on request ({state.stand_down.reason}). "
+            "The last health status is kept until they are back."
         )
     if state.view_source in state.restored_sources:
         gpus = printable.count(expected, "GPU")
-        return f"All checks passed on {gpus} before the agent's restart; it looks again."
+        return f"All checks passed on {gpus} before the agent restarted. The next poll is pending."
     checks = covered(state)
     lacking = missed(checks)
-    passing = "The checks that have data pass" if lacking else "All checks pass"
-    seen = f" ({', '.join(checks)})" if checks else ""
-    unseen = f"; no data: {', '.join(lacking)}" if lacking else ""
+    passing = "Checks with data pass" if lacking else "All checks pass"
+    detail = f" ({', '.join(checks)})" if checks else ""
+    detail += f"; no data: {', '.join(lacking)}" if lacking else ""
     if healthy is not None and healthy < expected:
-        return (
-            f"{passing} on {healthy} of {expected} GPUs{seen}{unseen}; the others are looked for."
-        )
-    return f"{passing} on {expected} GPU{'s' if expected != 1 else ''}{seen}{unseen}."
+        missing = printable.count(expected - healthy, "GPU")
+        return f"{passing} on {healthy} of {expected} GPUs{detail}; {missing} not found yet."
+    return f"{passing} on {printable.count(expected, 'GPU')}{detail}."
 
 
 def _bounded(message: str) -> str:

@@ -1,8 +1,7 @@
-"""One fault with its life: opened by a finding, joined by others, closed by named evidence.
+"""Incidents: opened by a finding, joined by further findings, closed by evidence.
 
-Judges hand `Finding`s to `record`; what is kept is an `Incident`, and its published row is
-worked out by `judge.burst` from its members and the driver's answer. Pure data and functions:
-nothing here reads a clock, and text from the kernel is only ever cut and kept.
+Checks pass a `Finding` to `recording.record`, which keeps an `Incident`. `judge.burst` derives
+its published row from its members and the driver's recovery action. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from rules.text.printable import printable
 
 _T = TypeVar("_T")
 
-NO_NEED: Final = "gpuward: the driver was asked twice since and saw no need for a recovery action"
-"""Evidence that the driver answered with nothing."""
+NO_NEED: Final = "gpuward: two later polls found that the driver requires no recovery action"
+"""Evidence that the driver requires no recovery action."""
 
 PAST_CLOCK_S: Final = 300.0
-"""The kernel's clock in its old lines runs apart from wall time by seconds a day, and syslog(2) is
-read every 15 s. Source: gpuward."""
+"""The kernel's clock drifts from wall time by seconds a day, and syslog(2) is read every 15 s.
+Source: gpuward."""
 
 MEMORY_ERROR: Final = frozenset({48, 63, 64, 94, 95, 171, 172})
 """What the driver prints about one uncorrectable memory error. Source: NVIDIA GPU memory error
@@ -44,7 +43,7 @@ MAX_PORTS: Final = 64
 
 
 class GpuId(NamedTuple):
-    """A GPU as far as it is known: a UUID and a plain address, either may be empty."""
+    """A UUID and a plain PCI address of a GPU; either may be empty."""
 
     uuid: str = ""
     pci: str = ""
@@ -62,21 +61,21 @@ class Scope(StrEnum):
 
 
 class IncidentPhase(StrEnum):
-    """How far judgement has come: only Settled incidents carry their own severity."""
+    """The progress of an assessment: only Settled incidents have their own severity."""
 
     SETTLED = "Settled"
     CONTEXT = "Context"
-    """Waits for the rest of the burst or the driver's answer; published as Info."""
+    """Waits for the rest of the burst or the driver's recovery action; published as Info."""
     PRESENT = "Present"
-    """From before the agent's start, or no proof alone: waits for the present to agree."""
+    """Older than the agent's start, or no proof alone: waits for current data to confirm it."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One sighting, already read through the catalog.
+    """One observed fault with its row of the catalog.
 
-    `sequence` is the kernel record's, None for anything else. `needs_present`: no proof unless
-    the GPU looks sick now. `counts` is False for a second view of the same fault. `asks` is the
-    recovery action that the flags of a kernel line come to, None where it has none.
+    `sequence` is the kernel record's number, None for other sources. `needs_present`: needs
+    current data that confirms it. `counts` is False for a second report of the same fault. `asks`
+    is the recovery action that the flags of a kernel line amount to, None without flags.
     """
 
     at: float
@@ -99,12 +98,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def member(self) -> Member:
-        """What it adds to an incident."""
+        """The member that it adds to an incident."""
         return Member(self.row, self.xid, self.asks)
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One kind of finding inside an incident; `asks`: its line itself said what is needed."""
+    """One kind of finding in an incident; `asks` is the recovery action that its line names."""
 
     row: Reason
     xid: int | None = None
@@ -112,21 +111,20 @@ class Member(msgspec.Struct, frozen=True):
 
     @property
     def lost(self) -> bool:
-        """Whether it says that the GPU is gone from the bus."""
+        """Whether it reports that the GPU fell off the bus."""
         return self.xid == GPU_LOST_XID or self.row.reason == REASON_LOST
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one incident.
 
-    `row` is what is published. `cut` flags a burst that an earlier run of the agent
-    saw live and did not live to judge, until this one has judged it. `opened_at`, `touched_at` and
-    `due_at` are judgement's own time, the other times those of the facts. `reset_at` (of all its
-    GPUs; `resets` names single ones of several) and `rebooted` remember evidence that the present
-    did not confirm yet; `present_since` is the time since which the present counts; `answer` is
-    the recovery action that the driver gave to it, `unasked` how many polls after it found that
-    the driver asks for nothing. `held_at` is since when its state is good again, where it ended
-    too often to be closed for that; `floor` is the lightest repair still worth trying.
+    `row` is published. `cut`: an agent restart interrupted the burst before it was assessed.
+    `opened_at`, `touched_at` and `due_at` are times of the assessment, the other times are those
+    of the observations. `reset_at` (of all its GPUs; `resets` for single ones) and `rebooted` are
+    evidence of a repair that no poll has confirmed yet. `present_since`: only later polls count.
+    `answer` is the driver's recovery action, `unasked` the number of polls without one. `held_at`:
+    good since then, but kept open because it ended too often. `floor` is the lightest repair that
+    is still recommended.
     """
 
     id: str
@@ -164,21 +162,21 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def xids(self) -> tuple[int, ...]:
-        """The Xids in it, in order of first sight."""
+        """Its Xids, in the order in which they were first reported."""
         own = (member.xid for member in self.members if member.xid is not None)
         return tuple(dict.fromkeys((*self.restored_xids, *own)))[:MAX_XIDS]
 
     @property
     def lost(self) -> bool:
-        """Whether one of its members says that the GPU is gone from the bus."""
+        """Whether one of its members reports that the GPU fell off the bus."""
         return any(member.lost for member in self.members)
 
     def has_reason(self, reason: str) -> bool:
-        """Whether a member, or what is published, carries this reason."""
+        """Whether the published row or a member has this reason."""
         return self.row.reason == reason or any(m.row.reason == reason for m in self.members)
 
     def concerns(self, gpu_id: GpuId) -> bool:
-        """Whether it is about that GPU, by UUID where both know one, else by address."""
+        """Whether it is about that GPU, by UUID where both have one, else by address."""
         gpu, pci = gpu_id
         if gpu and self.gpus:
             return gpu in self.gpus
@@ -186,7 +184,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def incident_id(finding: Finding, boot_id: str) -> str:
-    """The stable identity of the incident that `finding` opens."""
+    """Return the stable ID of the incident that `finding` opens."""
     moment = finding.sequence
     if moment is None:
         moment = round(finding.at * 1e6)
@@ -197,12 +195,12 @@ def incident_id(finding: Finding, boot_id: str) -> str:
 
 
 def clipped(text: str, limit: int = health.MAX_EVIDENCE_BYTES) -> str:
-    """Cut to `limit` bytes of UTF-8; what is not printable comes out escaped, newlines too."""
+    """Return `text` escaped where it is not printable and cut to `limit` bytes of UTF-8."""
     return printable(text[:limit]).encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
 def opened(finding: Finding, boot_id: str, now: float) -> Incident:
-    """Start an incident; its phase and row are settled by the caller."""
+    """Return a new incident; the caller sets its phase and row."""
     return Incident(
         id=incident_id(finding, boot_id),
         row=finding.row,
@@ -224,8 +222,9 @@ def opened(finding: Finding, boot_id: str, now: float) -> Incident:
 
 
 def joined(incident: Incident, finding: Finding, now: float) -> Incident:
-    """Add a sighting to an incident: its count, times, members and evidence. An Xid of this very
-    moment came after the reboot or the reset of its GPU that is known: that ends it no more.
+    """Return the incident with the count, times, members and evidence of a finding added.
+
+    A current Xid came after a known reboot or reset of the GPU, so that evidence is dropped.
     """
     again = finding.xid is not None and not finding.lookback and not finding.needs_present
     reset_at = incident.reset_at
@@ -258,7 +257,7 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
             for key, at in incident.resets
             if not (again and key in finding.gpu_id and at <= finding.at)
         ),
-        # What waits for the present is not judged bad by being seen again.
+        # An incident that waits for current data is not bad again because it was seen again.
         held_at=now
         if incident.held_at is not None and incident.phase is IncidentPhase.PRESENT
         else None,
@@ -267,13 +266,13 @@ def joined(incident: Incident, finding: Finding, now: float) -> Incident:
 
 
 def held_still(incident: Incident, now: float, thresholds: Thresholds) -> bool:
-    """Whether an incident that is kept open has not been good for long enough yet."""
+    """Whether an incident that is kept open was not good for long enough yet."""
     at = incident.held_at
     return at is not None and 0 <= now - at < thresholds["FlapWindow"].value
 
 
 def with_evidence(incident: Incident, text: str) -> Incident:
-    """Keep one more line of evidence, if there is room and it says something new."""
+    """Return the incident with one more line of evidence if there is room and it is new."""
     line = clipped(text)
     if len(incident.evidence) >= health.MAX_EVIDENCE or line in incident.evidence:
         return incident
@@ -281,13 +280,13 @@ def with_evidence(incident: Incident, text: str) -> Incident:
 
 
 def with_conclusion(incident: Incident, text: str) -> Incident:
-    """Keep what was concluded whatever else was kept: it takes the last place if there is none."""
+    """Return the incident with a conclusion as evidence; it replaces the last line if full."""
     kept = incident.evidence[: health.MAX_EVIDENCE - 1]
     return replace(incident, evidence=(*kept, clipped(text)))
 
 
 def closed(incident: Incident, at: float, by: str) -> Incident:
-    """End it: `by` names the evidence."""
+    """Return the incident closed; `by` names the evidence."""
     return replace(
         incident,
         active=False,
@@ -299,7 +298,7 @@ def closed(incident: Incident, at: float, by: str) -> Incident:
 
 
 def without_gpu(incident: Incident, gpu_id: GpuId) -> Incident | None:
-    """The incident once one of its GPUs is out of it; None when that was the last one."""
+    """Return the incident without one of its GPUs; None when that was the last one."""
     gpus = tuple(other for other in incident.gpus if other != gpu_id.uuid)
     addresses = tuple(other for other in incident.pci if other != gpu_id.pci)
     if not gpus and (incident.gpus or not addresses):
@@ -310,19 +309,19 @@ def without_gpu(incident: Incident, gpu_id: GpuId) -> Incident | None:
 def replace_all(
     incidents: tuple[Incident, ...], changed: Mapping[str, Incident]
 ) -> tuple[Incident, ...]:
-    """Put changed incidents in the places of those with their ids."""
+    """Return the incidents with the changed ones replaced by ID."""
     return tuple(changed.get(incident.id, incident) for incident in incidents)
 
 
 def find_home(
     incidents: Iterable[Incident], finding: Finding, thresholds: Thresholds
 ) -> Incident | None:
-    """The active incident that a sighting belongs to.
+    """Return the active incident that a finding belongs to.
 
-    The one whose Xid the driver names as the cause; else one of the same reason; else the newest
-    burst on the same GPU (Xids only): its last member within the context delay (of a memory error:
-    within the grouping time), its first within the grouping time, so that a program that fails all
-    day never swallows a later fault.
+    The incident of the Xid that the driver names as the cause, else one of the same reason, else
+    the newest burst of Xids on the same GPU. Its last member must be within the context delay (for
+    a memory error: the grouping time) and its first within the grouping time. So a program that
+    fails all day never absorbs a later fault.
     """
     gpu_id = finding.gpu_id
     mine = [i for i in incidents if i.active and i.concerns(gpu_id)]
@@ -335,12 +334,12 @@ def find_home(
             return incident
     if finding.xid is None:
         return None
-    whole = thresholds["IncidentGrouping"].value
+    grouping = thresholds["IncidentGrouping"].value
     delay = thresholds["ContextDelay"].value
 
     def gap(incident: Incident) -> float:
         alike = finding.xid in MEMORY_ERROR and not MEMORY_ERROR.isdisjoint(incident.xids)
-        return whole if alike else delay
+        return grouping if alike else delay
 
     bursts = [
         incident
@@ -350,29 +349,31 @@ def find_home(
         and -_slack(incident, finding) - gap(incident)
         <= finding.at - incident.last_seen
         <= gap(incident)
-        and -_slack(incident, finding) - whole <= finding.at - incident.first_seen <= whole
+        and -_slack(incident, finding) - grouping <= finding.at - incident.first_seen <= grouping
     ]
     return max(bursts, key=lambda incident: incident.last_seen, default=None)
 
 
 def _is_read_with(incident: Incident, finding: Finding) -> bool:
-    """Whether both are of the past or of this life; the rest of a burst that a restart cut is
-    read from the past, and may be read after the GPU was checked.
+    """Whether both are older than the agent's start, or both are not.
+
+    The rest of a burst that a restart interrupted is older, and may be read after a poll.
     """
     of_the_past = incident.phase is IncidentPhase.PRESENT
     return of_the_past == finding.lookback or (incident.cut and finding.lookback)
 
 
 def _slack(incident: Incident, finding: Finding) -> float:
-    """How much too early the rest of a cut burst may seem: it is numbered, so it came after what
-    was judged, and only the kernel's clock puts it before.
+    """How much too early the rest of an interrupted burst may seem.
+
+    Its record number shows that it came later, but the kernel's clock may give an earlier time.
     """
     rest = incident.cut and finding.lookback and finding.sequence is not None
     return PAST_CLOCK_S if rest else 0.0
 
 
 def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
-    """Active first, the most severe and oldest of them leading; then the newest closed ones."""
+    """Return active incidents first, by severity and age, then the newest closed ones."""
     return tuple(
         sorted(
             incidents,
@@ -387,9 +388,9 @@ def in_order(incidents: Iterable[Incident]) -> tuple[Incident, ...]:
 
 
 def capped(incidents: tuple[Incident, ...]) -> tuple[tuple[Incident, ...], int]:
-    """At most 64: the oldest closed go first, then the newest active records of Info.
+    """Return at most 64 incidents and the number dropped.
 
-    Returns what stays and how many went.
+    The oldest closed ones are dropped first, then the newest active ones of severity Info.
     """
     excess = len(incidents) - health.MAX_INCIDENTS
     if excess <= 0:

@@ -1,8 +1,7 @@
-"""The state machine of judgement: one observation in, the new state and its changes out.
+"""The state machine of the assessment: take one observation, return the new state and changes.
 
 The agent's loop calls `judge` for everything its data sources report and sends a `Tick` when
-`next_deadline` is due. It never raises for what an observation contains, never reads a clock
-and never forgets to bound what it keeps.
+`next_deadline` is due. `judge` accepts any content, reads no clock and keeps its state bounded.
 """
 
 from enum import StrEnum
@@ -30,7 +29,7 @@ from rules.judge.state import START_GRACE_S, Judging, NodeState, identify
 
 
 class ChangeKind(StrEnum):
-    """What happened to it."""
+    """The kind of a change."""
 
     OPENED = "Opened"
     RAISED = "Raised"
@@ -53,7 +52,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changes_between(old: NodeState, new: NodeState) -> tuple[Change, ...]:
-    """Everything an operator may want to hear about."""
+    """Return the changes that are logged and reported as Events."""
     if old is new:
         return ()
     found: list[Change] = []
@@ -104,17 +103,17 @@ def _stand_down(old: NodeState, new: NodeState) -> tuple[Change, ...]:
 def judge(
     state: NodeState, observation: facts.Observation, now: float, thresholds: Thresholds
 ) -> tuple[NodeState, tuple[Change, ...]]:
-    """Take one observation at `now` (wall seconds)."""
+    """Return the state and changes after one observation at `now` (wall seconds)."""
     on = Judging(state, now, thresholds)
     on = _let_time_pass(sources.settle_driver(_take(on, observation)))
-    if on.state.incidents is not state.incidents or _others_are_here(state, on.state):
+    if on.state.incidents is not state.incidents or _gpus_changed(state, on.state):
         on = patterns.merge_common(on)
     on = patterns.add_up(state, on)
     return on.state, changes_between(state, on.state)
 
 
-def _others_are_here(before: NodeState, now: NodeState) -> bool:
-    """Whether other GPUs may be known or counted: what half of them is may have changed."""
+def _gpus_changed(before: NodeState, now: NodeState) -> bool:
+    """Whether the known GPUs may have changed, and with them how many are half of them."""
     return (
         before.gpus.keys() != now.gpus.keys()
         or before.functions is not now.functions
@@ -125,7 +124,7 @@ def _others_are_here(before: NodeState, now: NodeState) -> bool:
 
 
 def next_deadline(state: NodeState) -> float | None:
-    """When time alone will change something; None when nothing waits."""
+    """Return when time alone changes the state next; None when nothing is due."""
     deadlines = [burst.due_at for burst in state.repeats]
     deadlines += [
         at
@@ -141,7 +140,7 @@ def next_deadline(state: NodeState) -> float | None:
 
 
 def wants_reread(state: NodeState) -> bool:
-    """Whether something was seen once and waits for its confirming re-read."""
+    """Whether something was read once and needs a second read to confirm it."""
     return memory.unconfirmed(state.missing) or any(
         (view.action_seen is not None and view.action_seen != view.action)
         or any(
@@ -153,10 +152,10 @@ def wants_reread(state: NodeState) -> bool:
 
 
 def needs_another_poll(state: NodeState) -> bool:
-    """Whether another poll, soon, may change the health status: for a caller that then ends.
+    """Whether another poll may soon change the health status; for commands that poll and exit.
 
-    Beyond `wants_reread`: noisy readings that were bad last, and GPUs that the bus or people
-    count and the driver does not.
+    In addition to `wants_reread`: noisy readings with a bad last value, and GPUs that are expected
+    but not listed by the driver.
     """
     if wants_reread(state) or any(
         i.active and i.phase is IncidentPhase.CONTEXT for i in state.incidents
@@ -200,7 +199,7 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
         case facts.Inventory():
             return count_gpus(take_inventory(on, seen))
         case facts.TopologySeen():
-            known = None if _replay(on.state, seen) else on.state.topology
+            known = None if _rebuilt_on_purpose(on.state, seen) else on.state.topology
             return on.replace(topology=topology.better(seen, known))
         case facts.Readings():
             return _readings(on, seen)
@@ -219,18 +218,19 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
     return on
 
 
-def _replay(state: NodeState, seen: facts.TopologySeen) -> bool:
-    """Whether what the known topology has more than this is gone on purpose: GPUs that nobody
-    misses, or links of which an operator says that the repair is done.
+def _rebuilt_on_purpose(state: NodeState, seen: facts.TopologySeen) -> bool:
+    """Whether GPUs or links that this topology lacks were removed on purpose.
+
+    Either no GPU is missing, or an operator reported the repair of the links.
     """
     if state.topology is None:
         return False
     fewer = not set(seen.gpus).issuperset(state.topology.gpus)
-    said = any(
+    repaired = any(
         i.active and i.row.reason == closing.LINKS_DOWN and i.first_seen < state.node.repaired_at
         for i in state.incidents
     )
-    return said or (fewer and present.none_missing(state))
+    return repaired or (fewer and present.none_missing(state))
 
 
 def _let_time_pass(on: Judging) -> Judging:
@@ -241,26 +241,23 @@ def _let_time_pass(on: Judging) -> Judging:
 
 
 def _readings(on: Judging, seen: facts.Readings) -> Judging:
-    """A poll with the presence it found: lost and reset required are states of the entire GPU.
-
-    Only some polls look for it; the others say nothing about presence.
-    """
+    """Take a poll of a GPU and its presence; only some polls read the presence."""
     on = readings.judge_readings(on, seen)
     presence = seen.values.get(Signal.PRESENCE)
     if presence is None:
         return on
     gpu_id = identify(on.state, seen.gpu, seen.pci)
     if presence == "lost":
-        return lost_poll(on, gpu_id, "NVML: the GPU is lost", said=True)
+        return lost_poll(on, gpu_id, "NVML: the GPU is lost", reported_lost=True)
     if presence == "missing":
-        return lost_poll(on, gpu_id, "NVML: the GPU cannot be opened", said=False)
+        return lost_poll(on, gpu_id, "NVML: the GPU cannot be opened", reported_lost=False)
     on = answered_poll(on, gpu_id)
     asks = "NVML: the GPU requires a reset" if presence == "reset_required" else ""
     return sources.reset_required(on, gpu_id, asks)
 
 
 def _boot(state: NodeState, boot_id: str) -> NodeState:
-    """Take the boot that an observation names: another one than before is a reboot."""
+    """Take the boot ID of an observation; another one than before means a reboot."""
     known = state.node.boot_id
     if not boot_id or boot_id == known:
         return state

@@ -1,12 +1,11 @@
-"""What is remembered between polls: gauges and latches of checks, and the ledger of each GPU.
+"""State kept between polls: the gauge or latch of each check, and the ledger of each GPU.
 
-A gauge is N of M with hysteresis: when a noisy reading is a finding, and when it has gone again.
-It must never be fed with a value that was not measured: an absent reading is neither good nor bad.
+A gauge is N of M with hysteresis: it decides when a noisy reading is a finding and when it ends.
+An absent reading is neither good nor bad and never enters a gauge.
 
-The ledger says what happened to a GPU, and how often lately. It is published with GPUNodeHealth
-and read back, so that neither the agent's restart nor a reboot forgets it. Every rule that counts
-over an hour, a day or a week reads it. It is bounded: a count is a few taints and cordons, each of
-which stands for a share of the window.
+The ledger counts what happened to a GPU, for rules over an hour, a day or a week. It is published
+in GPUNodeHealth and read back, so it survives agent restarts and reboots. It is bounded: an entry
+holds a few counts, each for a part of the window.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from rules.catalog.thresholds import Threshold
 
 
 class Gauge(msgspec.Struct, frozen=True):
-    """The last readings against one threshold, newest last, and what follows from them.
+    """The last readings against one threshold, newest last, and whether they raise a finding.
 
-    `bad` and `good` are separate because of hysteresis: a reading between the two sides is
-    neither.
+    `bad` and `good` are separate because of hysteresis: a reading may be neither.
     """
 
     raised: bool = False
@@ -31,8 +29,8 @@ class Gauge(msgspec.Struct, frozen=True):
     good: tuple[bool, ...] = ()
 
     def step(self, *, bad: bool, good: bool, threshold: Threshold) -> Gauge:
-        """Take one reading; raised at `count` bad of `window`, cleared at as many good. The very
-        same where nothing is different.
+        """Return the gauge after one reading: raised at `count` bad of `window`, cleared at as
+        many good.
         """
         bads = (*self.bad, bad)[-threshold.window :]
         goods = (*self.good, good)[-threshold.window :]
@@ -45,7 +43,7 @@ class Gauge(msgspec.Struct, frozen=True):
         return Gauge(raised=self.raised, bad=bads, good=goods)
 
     def over(self, threshold: Threshold) -> bool:
-        """Whether it has been good for long enough, whatever came before."""
+        """Whether enough of the last readings were good, raised before or not."""
         return sum(self.good) >= threshold.count
 
     @property
@@ -55,10 +53,10 @@ class Gauge(msgspec.Struct, frozen=True):
 
 
 class Latch(msgspec.Struct, frozen=True):
-    """A flag or counter that only grows: one confirming re-read, then it stands.
+    """A flag or a counter that only grows: raised by two bad readings in a row.
 
-    `seen` says that the last reading was bad; `raised` that two in a row were. It falls back
-    with the first good reading: whether that ends anything is for the incident's own evidence.
+    `seen`: the last reading was bad. The first good reading clears it; whether that closes an
+    incident depends on the evidence that the incident needs.
     """
 
     raised: bool = False
@@ -68,29 +66,29 @@ class Latch(msgspec.Struct, frozen=True):
         self,
         *,
         bad: bool,
-        good: bool = False,  # noqa: ARG002 - as of a gauge
-        threshold: Threshold | None = None,  # noqa: ARG002 - as of a gauge
+        good: bool = False,  # noqa: ARG002 - same signature as Gauge
+        threshold: Threshold | None = None,  # noqa: ARG002 - same signature as Gauge
     ) -> Latch:
-        """Take one reading; no number of looks is needed but the one that confirms."""
+        """Return the latch after one reading."""
         raised = bad and (self.raised or self.seen)
         return self if (raised, bad) == (self.raised, self.seen) else Latch(raised, bad)
 
     def over(self, threshold: Threshold) -> bool:  # noqa: ARG002
-        """Never: what it raised ends by a reset, a reboot or an operator."""
+        """Return False: only a reset, a reboot or an operator ends what it raised."""
         return False
 
 
 Memory: TypeAlias = Gauge | Latch
-"""What a standing check remembers between two checks."""
+"""The state of a check between two polls."""
 
 
 def unconfirmed(memory: Memory) -> bool:
-    """Whether the last reading was bad and did not raise it: another check may."""
+    """Whether the last reading was bad and another bad one may raise it."""
     return memory.seen and not memory.raised
 
 
 NODE: Final = "node"
-"""Whose entry it is where no GPU is named."""
+"""The key of entries without a GPU."""
 MAX_SIGHTINGS: Final = 6
 MAX_PER_GPU: Final = 12
 MAX_ALIKE: Final = 4
@@ -98,32 +96,30 @@ MAX_ENTRIES: Final = 64
 """About 16 KiB of the published object. Source: gpuward."""
 MAX_COUNT: Final = 1_000_000_000
 _CLOCK_SLACK_S: Final = 300.0
-"""What lies further ahead than this was noted before the clock was set back. Source: gpuward."""
+"""Times further ahead than this are from before the clock was set back. Source: gpuward."""
 NAME_CHARS: Final = 96
 
 
 class Sightings(msgspec.Struct, frozen=True):
-    """So many sightings from `at` on, until the next quarantine."""
+    """A number of sightings from `at` on, until the next element of the entry."""
 
     at: float
     count: int
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One thing that happens to one GPU: its taints and cordons, oldest first, and when it was
-    last seen.
-    """
+    """One kind of sighting of one GPU: counts, oldest first, and when it was last seen."""
 
     sightings: tuple[Sightings, ...]
     last_at: float
 
 
 Ledger: TypeAlias = Mapping[tuple[str, str], Entry]
-"""By whose (UUID, else address, else `NODE`) and what."""
+"""Entries by GPU (UUID, else address, else `NODE`) and kind of sighting."""
 
 
 def owner_key(gpu: str, pci: str) -> str:
-    """The key of a GPU."""
+    """Return the key of a GPU in the ledger."""
     return (gpu or pci or NODE)[:NAME_CHARS]
 
 
@@ -139,11 +135,11 @@ def noted(
     apart_s: float = 0.0,
     family: str = "",
 ) -> Ledger:
-    """Add what was seen at `at`; nothing within `apart_s` of the last sighting: it is the same.
+    """Return the ledger with a sighting added, unless the last one is less than `apart_s` away.
 
-    What was seen before `since` counts no more. `window_s` is the longest time that a rule looks
-    back at it. Of what begins with `family` (the links or places of one GPU) only the latest few
-    are kept, so that they displace nothing else.
+    Sightings before `since` are dropped. `window_s` is the longest window of any rule about it. Of
+    entries that begin with `family` (the links or places of one GPU) only the latest are kept, so
+    that they displace nothing else.
     """
     old = ledger.get((owner, what))
     if count <= 0 or (old is not None and abs(at - old.last_at) < apart_s):
@@ -160,7 +156,7 @@ def noted(
 
 
 def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: float) -> int:
-    """How often it was seen after `since`, under any of the names of one GPU."""
+    """Return the number of sightings after `since`, under any of the names of one GPU."""
     return sum(
         seen.count
         for owner in {name for name in owners if name}
@@ -171,7 +167,7 @@ def total(ledger: Ledger, owners: Iterable[str], what: str, since: float, now: f
 
 
 def _bounded(ledger: dict[tuple[str, str], Entry], owner: str, family: str) -> Ledger:
-    """The longest unobserved go first: of this family, of this GPU, then of all."""
+    """Drop the entries with the oldest sightings: of this family, of this GPU, then of all."""
     mine = [key for key in ledger if key[0] == owner]
     alike = [key for key in mine if family and key[1].startswith(family)]
     for keys, most in ((alike, MAX_ALIKE), (mine, MAX_PER_GPU), (list(ledger), MAX_ENTRIES)):

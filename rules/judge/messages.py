@@ -1,10 +1,10 @@
-"""The sentences for people: what happened, what is next, what to do; and Events that carry them.
+"""Messages of conditions, GPUNodeHealth and Events: what happened, what follows, what to do.
 
-Called by `verdict` and by the agent's edge with the changes of one observation. Text from the
-kernel never enters a sentence: it stays in the evidence. Records of Info make no Event: a program
-in a crash loop must not flood the API server.
+Text from the kernel never enters a message: it stays in the evidence. Records of severity Info
+make no Event, so that a program in a crash loop does not flood the API server.
 """
 
+import re
 from typing import Final
 
 import msgspec
@@ -20,107 +20,110 @@ from rules.judge.topology import Interconnect
 AMPERE: Final = 7
 """NVML's architecture number. Source: NVML reference."""
 
-_MEANS: Final = {
-    Severity.FATAL: "work on it is failing or will",
-    Severity.DEGRADED: "it is slower or at risk",
-    Severity.INFO: "this is a record",
+_EFFECT: Final = {
+    Severity.FATAL: "Workloads fail or will fail",
+    Severity.DEGRADED: "Workloads are slower or at risk",
+    Severity.INFO: "This is a record",
 }
-_NEXT: Final = {
+_NO_ACTION_EFFECT: Final = "The driver requires no recovery action"
+_LEVEL: Final = {
     Level.DRAIN: "the node should be drained",
-    Level.CORDON: "the node should take no new work",
-    Level.REPORT: "no work is stopped",
+    Level.CORDON: "the node should be cordoned",
+    Level.REPORT: "no cordon or drain is needed",
 }
 _TO_DO: Final = {
-    Action.NONE: "nothing needs to be done",
+    Action.NONE: "no action needed",
     Action.RESTART_APP: "restart the program",
     Action.RESET_GPU: "reset the GPU",
     Action.RESTART_NODE: "restart the node",
-    Action.POWER_CYCLE: "power the node off and on, a restart is not enough",
+    Action.POWER_CYCLE: "power-cycle the node; a restart is not enough",
     Action.REPLACE_NODE: "replace the node",
     Action.INVESTIGATE: "investigate",
-    Action.DRAIN_P2P: "stop peer-to-peer work on it, then look at the driver's answer again",
+    Action.DRAIN_P2P: "stop peer-to-peer workloads on the GPU, then read the driver's recovery "
+                      "action again",
     Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain",
     Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",
     Action.RUN_DIAGNOSTICS: "run diagnostics",
     Action.CHECK_MECHANICALS: "check cables, power and seating",
     Action.UPDATE_FIRMWARE: "update driver and firmware",
-}
+}  # fmt: skip
 _RESET_ALL: Final = "reset all GPUs of the node together"
 
 _UNKNOWN: Final = {
-    "Starting": "The agent has just started and has not observed the GPUs yet; wait for "
-                "its first poll.",
-    "OnlyKernelLog": "The kernel log reports no fault and is all that is seen here: whether the "
-                     "GPUs are well cannot be known; give the agent NVML or dcgm-exporter to "
-                     "know.",
-    "NoGPU": "No GPU is on this node's PCI bus and none is expected, so there is no health to "
-             "report; if there should be one, report it with the annotation "
-             "gpuward.io/expected-gpus.",
-    "TooLittleSeen": "The dcgm-exporter page has no series that would show a failing GPU; let it "
-                     "export row remaps, ECC errors or the recovery action, or give the agent "
-                     "NVML.",
-    "NoSenseWorks": "Neither the driver nor the kernel log can be read, so nothing is known of "
-                    "the GPUs; give the agent one of them.",
-    "WaitingForDriver": "The node booted a short while ago and its NVIDIA driver is not loaded "
-                        "yet; wait for it.",
-    "DriverAbsent": "No NVIDIA driver answers, so the GPUs cannot be seen; install, load or "
-                    "repair the driver.",
-    "DriverMismatch": "The NVIDIA library and the loaded kernel module differ in version; restart "
-                      "the node or reload the driver.",
-    "NoAccess": "The agent may not use the NVIDIA driver; check its devices, runtime class and "
-                "privileges.",
-    "NoGPUAnswers": "The driver is loaded but none of its GPUs answers; look at the kernel log, "
-                    "power and the driver.",
-    "CallHung": "A call into the NVIDIA driver does not return, so the GPUs cannot be seen; look "
-                "at the kernel log and at tasks in D state.",
-    "ForeignPage": "The dcgm-exporter page describes another node's GPUs; make its Service "
+    "Starting": "The agent has just started and has no GPU data yet. Wait for its first poll.",
+    "OnlyKernelLog": "The agent reads only the kernel log, which shows no fault. GPU health is "
+                     "unknown. Give the agent NVML or dcgm-exporter.",
+    "NoGPU": "No GPU is on the PCI bus and none is expected, so there is no health to report. If "
+             "GPUs are missing, set the annotation gpuward.io/expected-gpus.",
+    "TooLittleSeen": "The dcgm-exporter page has no metric that would show a failing GPU. Export "
+                     "row remaps, ECC errors or the recovery action, or give the agent NVML.",
+    "NoSenseWorks": "Neither the driver nor the kernel log can be read, so GPU health is unknown. "
+                    "Give the agent access to one of them.",
+    "WaitingForDriver": "The node booted recently and its NVIDIA driver is not loaded yet. Wait "
+                        "for the driver.",
+    "DriverAbsent": "The NVIDIA driver does not answer, so GPU health is unknown. Install, load "
+                    "or repair the driver.",
+    "DriverMismatch": "The NVIDIA library and the loaded kernel module have different versions. "
+                      "Restart the node or reload the driver.",
+    "NoAccess": "The agent has no access to the NVIDIA driver. Check its device files, runtime "
+                "class and privileges.",
+    "NoGPUAnswers": "The driver is loaded but no GPU answers. Check the kernel log, power and the "
+                    "driver.",
+    "CallHung": "A call into the NVIDIA driver hangs, so GPU health is unknown. Check the kernel "
+                "log and tasks in D state.",
+    "ForeignPage": "The dcgm-exporter page shows another node's GPUs. Make its Service "
                    "node-local.",
-    "BlankPage": "The dcgm-exporter page has no value of any GPU, so the GPUs cannot be seen; "
-                 "look at dcgm-exporter and its host engine on this node.",
-    "FrozenPage": "The dcgm-exporter page repeats old values, even of the energy that the GPUs "
-                  "have used, so they cannot be seen; look at dcgm-exporter and its host engine "
-                  "on this node.",
-    "DCGMDown": "dcgm-exporter does not answer, so the GPUs cannot be seen; look at its "
-                "pod on this node.",
+    "BlankPage": "The dcgm-exporter page has no GPU values, so GPU health is unknown. Check "
+                 "dcgm-exporter and its host engine on this node.",
+    "FrozenPage": "The dcgm-exporter page repeats old values, even of GPU energy, so GPU health "
+                  "is unknown. Check dcgm-exporter and its host engine on this node.",
+    "DCGMDown": "dcgm-exporter does not answer, so GPU health is unknown. Check its pod on this "
+                "node.",
 }  # fmt: skip
+
+_XID_REASON: Final = re.compile(r"Xid(\d+)(\w+)")
 
 
 def incident_sentence(state: NodeState, incident: Incident, others: int) -> str:
-    """One sentence about an incident; `others` more are active beside it."""
+    """Return the message of an incident; `others` is the number of other active incidents."""
     row = incident.row
+    effect = _NO_ACTION_EFFECT if incident.answer == reasons.NO_ACTION else _EFFECT[row.severity]
     more = ""
     if others > 0:
-        more = f" ({others} more incident{'s' if others != 1 else ''} active)"
-    means = _MEANS[row.severity]
-    if incident.answer == reasons.NO_ACTION:
-        means = "the driver saw no need for a repair"
+        more = f" {others} more {'incident is' if others == 1 else 'incidents are'} active."
     return (
-        f"{subject(state, incident)} reported {row.reason}: {means}, "
-        f"{_NEXT[row.level]}; {to_do(state, incident)}{more}."
+        f"{subject(state, incident)} reported {_spelled(row.reason)}. {effect}; "
+        f"{_LEVEL[row.level]}. Next: {to_do(state, incident)}.{more}"
     )
 
 
 def unconfirmed_sentence(state: NodeState, incident: Incident) -> str:
-    """One sentence about a fault of the past that nothing here can confirm or deny."""
+    """Return the message of a past fault that no data source can confirm."""
     return (
-        f"The kernel log tells of {incident.row.reason} on {subject(state, incident)} from before"
-        " the agent's start, and whether it lasts cannot be known: nothing else here sees the"
-        f" GPUs; {to_do(state, incident)}, or give the agent NVML or dcgm-exporter."
+        f"The kernel log shows {_spelled(incident.row.reason)} on {subject(state, incident)} from "
+        "before the agent started. No data source can confirm that it persists. "
+        f"Next: {to_do(state, incident)}, or give the agent NVML or dcgm-exporter."
     )
 
 
+def _spelled(reason: str) -> str:
+    """Return `Xid 79 (GPUFallenOffBus)` for `Xid79GPUFallenOffBus`, other reasons unchanged."""
+    found = _XID_REASON.fullmatch(reason)
+    return f"Xid {found[1]} ({found[2]})" if found else reason
+
+
 def to_do(state: NodeState, incident: Incident) -> str:
-    """The recommended action as a clause; some nodes cannot reset one GPU alone."""
+    """Return the recommended action as a clause; some nodes cannot reset a single GPU."""
     action = incident.row.action
     if incident.floor is not None:
-        return f"{_TO_DO[action]}, since lighter repairs did not last"
+        return f"{_TO_DO[action]}, because lighter repairs did not last"
     if action is Action.RESET_GPU and not resets_alone(state):
         return _RESET_ALL
     return _TO_DO[action]
 
 
 def resets_alone(state: NodeState) -> bool:
-    """Whether one GPU can be reset by itself: not before Ampere, nor on A100 with NVSwitch."""
+    """Return whether a single GPU can be reset: not before Ampere, nor on A100 with NVSwitch."""
     generations = {
         view.seen.architecture
         for view in state.gpus.values()
@@ -136,7 +139,7 @@ def resets_alone(state: NodeState) -> bool:
 
 
 def subject(state: NodeState, incident: Incident) -> str:
-    """What an incident is about: `GPU 3 (0000:3b:00)`, `NVSwitch at 0000:0a:00`."""
+    """Return the device of an incident: `GPU 3 (0000:3b:00)`, `NVSwitch at 0000:0a:00`."""
     reason = incident.row.reason
     several = incident.gpus or incident.pci
     if incident.scope is Scope.NODE and len(several) > 1:
@@ -162,8 +165,8 @@ def subject(state: NodeState, incident: Incident) -> str:
 
 
 def unknown_sentence(reason: str) -> str:
-    """Why nothing sees the GPUs."""
-    default = f"The GPUs cannot be seen ({reason}); look at the agent's sources on this node."
+    """Return the message for unknown GPU health."""
+    default = f"GPU health is unknown ({reason}). Check the agent's data sources on this node."
     return _UNKNOWN.get(reason, default)
 
 
@@ -180,7 +183,7 @@ class NodeEvent(msgspec.Struct, frozen=True):
 
 
 def events_for(state: NodeState, changes: tuple[Change, ...]) -> tuple[NodeEvent, ...]:
-    """The Events for what just changed; `state` is the new state."""
+    """Return the Events for the changes of one observation; `state` is the new state."""
     events = (_event(state, change) for change in changes)
     return tuple(event for event in events if event is not None)
 
@@ -192,9 +195,10 @@ def _event(state: NodeState, change: Change) -> NodeEvent | None:
             return None
         if change.kind is ChangeKind.CLOSED:
             about = subject(state, incident)
-            sentence = f"{about}: {change.reason} is over ({incident.closed_by})."
+            sentence = f"{about}: {_spelled(change.reason)} ended ({incident.closed_by})."
             if incident.closed_by == patterns.COMMON:
-                sentence = f"{about}: {change.reason} goes on as one fault of the entire node."
+                named = _spelled(change.reason)
+                sentence = f"{about}: {named} continues as one incident of the node."
             return NodeEvent(NORMAL, change.reason, sentence)
         if not incident.active:
             return None
@@ -202,13 +206,14 @@ def _event(state: NodeState, change: Change) -> NodeEvent | None:
     match change.kind:
         case ChangeKind.STAND_DOWN:
             return NodeEvent(
-                NORMAL, change.reason, "The agent lets go of the GPUs on request; nothing new is "
-                                       "judged lost until they are back."
+                NORMAL, change.reason, "The agent released the GPUs on request. No GPU is "
+                                       "reported lost until they are back."
             )  # fmt: skip
         case ChangeKind.STAND_DOWN_EXPIRED:
             return NodeEvent(
-                WARNING, change.reason, "The GPUs were let go for over two hours; the agent takes "
-                                        "them back, end the pause that was forgotten."
+                WARNING, change.reason, "The GPUs were released for over two hours. The agent "
+                                        "uses them again. Remove the label or annotation that "
+                                        "requests the release."
             )  # fmt: skip
         case _:
             return None

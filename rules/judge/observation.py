@@ -1,8 +1,7 @@
-"""What the data sources hand to the judge: named, frozen facts without an opinion.
+"""Observations: the typed inputs of `rules.judge.judge.judge` from the agent's data sources.
 
-The agent's edge builds these and feeds them to `rules.judge.judge.judge` one by one; nothing here
-decides, reads a clock or touches a device. `at` is always wall time in seconds since the
-epoch: of the fact itself where it carries one (a kernel line), else of its observation.
+`at` is wall time in seconds since the epoch: of the fact itself if it has one (a kernel line),
+else of its observation.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from rules.kernel_log.record import KernelLine
 
 Value: TypeAlias = int | float | str | tuple[int | None, ...] | None
-"""A reading. None says Absent: asked for, and this GPU or driver does not have it.
+"""A reading. None means that this GPU or driver does not support it.
 
 Tuples are per link (None: that link could not be read) or a histogram; see
 `rules.catalog.signals`.
@@ -30,13 +29,13 @@ Tuples are per link (None: that link could not be read) or a histogram; see
 
 NVIDIA_VENDOR: Final = 0x10DE
 GPU_CLASSES: Final = frozenset({0x0300, 0x0302})
-"""PCI class of a VGA controller and of a 3D controller. Source: PCI codes and ids."""
+"""PCI class of a VGA controller and of a 3D controller. Source: PCI codes and IDs."""
 NVSWITCH_CLASS: Final = 0x0680
-"""The same of an NVSwitch: a bridge to something else."""
+"""PCI class of an NVSwitch: a bridge of another kind. Source: PCI codes and IDs."""
 
 
 class SourceName(StrEnum):
-    """The data sources; the words go into `sources[].name` and into metrics."""
+    """The data sources; the values are published in `sources[].name` and in metrics."""
 
     KERNEL_LOG = "kernel-log"
     NVML = "nvml"
@@ -118,9 +117,9 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Everything NVML enumerates, taken at (re)initialisation and after a MIG change.
+    """Everything NVML enumerates, read at (re)initialization and after a MIG change.
 
-    `excluded` are PCI addresses that the driver was told to leave out.
+    `excluded` are PCI addresses that the driver is configured to exclude.
     """
 
     at: float
@@ -131,11 +130,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class TopologySeen(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """How the GPUs are joined by design; rows and columns follow `gpus` (UUID, else PCI).
+    """The connections between the GPUs; rows and columns follow `gpus` (UUID, else PCI).
 
-    `links[i][j]` is spelled as `nvidia-smi topo -m` does (X, NV18, PIX, SYS);
-    `remotes[i]` names per NVLink of that GPU what sits at its far end: `gpu`, `switch`,
-    `npu`, `unknown`, or nothing where there is no link. `numa` is each GPU's NUMA node.
+    `links[i][j]` has the values of `nvidia-smi topo -m` (X, NV18, PIX, SYS). `remotes[i]` names
+    the remote end of each NVLink of that GPU: `gpu`, `switch`, `npu`, `unknown`, or empty without
+    a link. `numa` is each GPU's NUMA node.
     """
 
     at: float
@@ -148,7 +147,7 @@ class TopologySeen(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One poll of one GPU; signals that were not asked for are missing from `values`."""
+    """One poll of one GPU; signals that were not read are missing from `values`."""
 
     at: float
     gpu: str
@@ -157,7 +156,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class GpuEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The driver pushed an event; `gpu` and `pci` are empty where it named no GPU."""
+    """An event of the driver; `gpu` and `pci` are empty if it names no GPU."""
 
     at: float
     kind: EventKind
@@ -171,8 +170,8 @@ class GpuEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class CallFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An NVML call returned an error `code`: about the driver, or else about one GPU.
 
-    `gpu` and `pci` are empty also where that GPU could not be asked for its name. `call` is NVML's
-    own name of the function (`nvmlInit_v2`).
+    `gpu` and `pci` are also empty if the GPU could not be identified. `call` is the NVML function
+    (`nvmlInit_v2`).
     """
 
     at: float
@@ -186,9 +185,9 @@ class CallFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class PciFunction(msgspec.Struct, frozen=True, kw_only=True):
     """One PCI function of vendor 10de as sysfs shows it.
 
-    `device_class` is the upper 16 bits of the class; `config_space_ok` is False when it reads all
-    ones, None when it was not read;
-    `upstream` are the full addresses of the bridges above it, the root port first.
+    `device_class` is the upper 16 bits of the class. `config_space_ok` is False when it reads all
+    ones, None when it was not read. `upstream` are the full addresses of the bridges above it, the
+    root port first.
     """
 
     address: str
@@ -207,11 +206,11 @@ class PciSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One good page of dcgm-exporter: signals by GPU UUID, addresses normalised to NVML's form.
+    """One page of dcgm-exporter: signals by GPU UUID, addresses in NVML's format.
 
-    `xids` is the sticky last Xid of each GPU that exports one, `instance_xids` that of each
-    MIG instance, by UUID of the GPU and number of the GPU instance.
-    `energy` is what each GPU has used since its driver was loaded, in mJ, where that is exported.
+    `xids` is the last Xid of each GPU, `instance_xids` that of each MIG instance, by UUID of the
+    GPU and number of the GPU instance. `energy` is the energy in mJ that each GPU has used since
+    its driver was loaded, if exported.
     """
 
     at: float
@@ -224,7 +223,7 @@ class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The Node object as the API server has it, cut to what judgement reads."""
+    """The fields of the Node object that the assessment reads."""
 
     at: float
     name: str
@@ -242,12 +241,12 @@ class NetworkPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host says about itself.
+    """Facts about the host.
 
-    `product_uuid` is the DMI product UUID, empty when unreadable; `booted_at` the wall time
-    of this boot, 0 when unknown; `cpu_numa_nodes` the NUMA nodes with CPUs; `ports` those of
-    the InfiniBand and RoCE adapters. `services` says of each whether it runs; it is empty where
-    the host's processes are out of sight, or were not read because there are `too_many_processes`.
+    `product_uuid` is the DMI product UUID, empty when unreadable; `booted_at` the wall time of
+    this boot, 0 when unknown; `cpu_numa_nodes` the NUMA nodes with CPUs; `ports` those of the
+    InfiniBand and RoCE adapters. `services` maps each service to whether it runs; it is empty if
+    the host's processes are not visible, or not read because of `too_many_processes`.
     """
 
     at: float

@@ -1,10 +1,9 @@
-"""Conclusions from several incidents: one cause for many GPUs, states that flap, repairs that do
-not last, contained errors every day.
+"""Detect patterns over several incidents: a common cause of many GPUs, flapping states, repairs
+that do not last, frequent contained errors.
 
-`judge` calls `merge_common` whenever incidents changed, and `add_up` after every observation, with
-the state before it. A tray without power, a fabric that restarts or a switch that fails is one
-fault of the node with one repair, not eight of its GPUs. Counts lie in the ledger; what an
-operator repaired is counted again.
+A tray without power, a fabric that restarts or a switch that fails is one incident of the node
+with one repair, not eight incidents of its GPUs. The counts are in the ledger and start again
+after a repair that an operator reported.
 """
 
 from collections.abc import Sequence
@@ -40,14 +39,14 @@ FABRIC_FAILED: Final = "FabricStateFailed"
 
 
 def merge_common(on: Judging) -> Judging:
-    """Make one incident of scope Node of those that a common cause explains."""
+    """Merge incidents with a common cause into one of scope Node."""
     if not on.state.gpus:
-        return on  # none is about known GPUs, and a flood of lines need not ask each of them
+        return on  # none is about known GPUs; a flood of lines skips the checks below
     alike: dict[tuple[str, bool, bool], list[Incident]] = {}
     repaired_at = on.state.node.repaired_at
     for incident in on.state.incidents:
         if incident.active and _may_be_common(on.state, incident):
-            # What ends those of before a reboot or a repair says nothing about those after it.
+            # Incidents before a reboot or repair and those after it close separately.
             mended = incident.first_seen < repaired_at
             alike.setdefault((incident.row.reason, incident.rebooted, mended), []).append(incident)
     most = _gpus_here(on.state)
@@ -58,16 +57,16 @@ def merge_common(on: Judging) -> Judging:
 
 
 def _may_be_common(state: NodeState, incident: Incident) -> bool:
-    """Judged, and about known GPUs.
+    """Return whether an incident is assessed and about known GPUs.
 
-    A missing count and a program's repeats have rules of their own; what concerns an entire NVLink
-    domain is one finding already.
+    Excluded are a wrong GPU count and repeated program errors, which have their own rules, and
+    incidents of an NVLink domain, which are one incident already.
     """
     judged = incident.phase is IncidentPhase.SETTLED and incident.held_at is None
     if not judged or incident.row.reason == presence.MISMATCH:
         return False
     if incident.row.severity is Severity.INFO and not burst.FABRIC_XIDS.isdisjoint(incident.xids):
-        return False  # what the table says to ignore, however many print it
+        return False  # ignored by the catalog, on any number of GPUs
     if incident.scope is Scope.DOMAIN and incident.row.reason != FABRIC_FAILED:
         return False
     if not xid.REPEATING_XIDS.isdisjoint(incident.xids):
@@ -86,7 +85,7 @@ def _gpus_here(state: NodeState) -> int:
 
 
 def _together(group: Sequence[Incident], most: int, thresholds: Thresholds) -> Sequence[Incident]:
-    """The incidents that began within a minute of each other on at least half of the GPUs."""
+    """Return incidents that began within a minute of each other on at least half of the GPUs."""
     window_s, share = thresholds["CommonCauseWindow"].value, thresholds["CommonCause"].value
     ordered = sorted(group, key=lambda incident: incident.first_seen)
     for first in ordered:
@@ -98,7 +97,7 @@ def _together(group: Sequence[Incident], most: int, thresholds: Thresholds) -> S
 
 
 def _merged(on: Judging, together: Sequence[Incident]) -> Judging:
-    """The first of them goes on as the incident of the node; the others end in it."""
+    """Turn the first incident into one of the node and close the others."""
     first, *others = together
     most_severe = max(together, key=lambda incident: strength(incident.row))
     members = tuple(dict.fromkeys(m for i in (most_severe, *together) for m in i.members))
@@ -141,7 +140,7 @@ CONTAINED_OFTEN: Final = "ContainedErrorsOften"
 
 
 def add_up(before: NodeState, on: Judging) -> Judging:
-    """Note what ended or came again, and draw the conclusions."""
+    """Count ended and returning incidents in the ledger and apply the rules about them."""
     if on.state.incidents is not before.incidents:
         on = _endings(before, on)
     if on.state.ledger is not before.ledger:
@@ -150,7 +149,7 @@ def add_up(before: NodeState, on: Judging) -> Judging:
 
 
 def _next_rung(before: NodeState, on: Judging) -> Judging:
-    """Raise what is recommended where lighter repairs of the same reason did not last."""
+    """Raise the recommended action where lighter repairs of the same reason did not last."""
     if on.state.incidents is before.incidents:
         return on
     known = {id(incident) for incident in before.incidents}
@@ -184,8 +183,8 @@ def _floored(on: Judging, incident: Incident) -> Incident:
         return incident
     days = round(on.thresholds["RepairWindow"].value / _DAY_S)
     tried = f"{printable.count(resets, 'reset')} and {printable.count(reboots, 'restart')}"
-    said = f"came again after {tried} within {printable.count(days, 'day')}"
-    raised = replace(with_conclusion(incident, said), floor=floor)
+    conclusion = f"came back after {tried} within {printable.count(days, 'day')}"
+    raised = replace(with_conclusion(incident, conclusion), floor=floor)
     return recording.settle(on, raised)
 
 
@@ -205,7 +204,7 @@ def _endings(before: NodeState, on: Judging) -> Judging:
 
 
 def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Incident]:
-    """Count an ending; a state that ended too often lately is kept open instead."""
+    """Count a closed incident; a state that closed too often recently is kept open instead."""
     by, reason = incident.closed_by, incident.row.reason
     if by in _REPAIRED_BY:
         return _note(on, incident, _REPAIRED_BY[by] + reason, "RepairWindow"), incident
@@ -223,8 +222,8 @@ def _ended(on: Judging, old: Incident, incident: Incident) -> tuple[Judging, Inc
     if closings < on.thresholds["FlapClosings"].value:
         return on, incident
     hours = round(on.thresholds["FlapWindow"].value / _HOUR_S)
-    said = f"ended {closings} times within {hours} h and is kept open until it stays away as long"
-    return on, with_conclusion(_kept_open(on, old, incident, on.now), said)
+    conclusion = f"closed {closings} times within {hours} h; open until it is good for {hours} h"
+    return on, with_conclusion(_kept_open(on, old, incident, on.now), conclusion)
 
 
 def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -> Incident:
@@ -241,7 +240,7 @@ def _kept_open(on: Judging, old: Incident, incident: Incident, held_at: float) -
 
 
 def _contained_often(before: NodeState, on: Judging) -> Judging:
-    """Report a GPU with more contained memory errors within a day than chance explains."""
+    """Report a GPU with too many contained memory errors within a day."""
     hours = round(on.thresholds[_WINDOW].value / _HOUR_S)
     for (owner, what), entry in on.state.ledger.items():
         if what != recording.CONTAINED_ERROR or before.ledger.get((owner, what)) is entry:

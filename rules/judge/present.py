@@ -1,8 +1,6 @@
-"""Does the present agree: is the GPU of an incident sound right now, sick, or not observed.
+"""The current state of an incident's GPU: good, bad, unknown, or no longer in the node.
 
-Called by `judge.closing` for evidence of repair and for faults read from the past. It looks
-only at what was read since a given time; what nothing has read since then is not sound, it is
-not observed.
+Only data read since a given time counts. Without data the state is unknown, not good.
 """
 
 from collections.abc import Mapping
@@ -19,28 +17,28 @@ from rules.judge.topology import Interconnect, interconnect, links_rest
 from rules.text import pci_address
 
 _NOT_SOUND: Final = frozenset({"lost", "missing", "reset_required"})
-"""What the presence of a GPU may be that cannot work."""
+"""Values of presence for a GPU that cannot run workloads."""
 
 
 class Present(Enum):
-    """What the present says about the GPU of an incident."""
+    """The current state of an incident's GPU."""
 
     GOOD = "good"
     BAD = "bad"
-    UNKNOWN = "unseen"
+    UNKNOWN = "unknown"
     LEFT = "left"
-    """It is not here, and no GPU is missing: removed for good, or given to a virtual machine."""
+    """It is not here and no GPU is missing: removed, or passed to a virtual machine."""
 
 
 def present_of(state: NodeState, incident: Incident, since: float) -> Present:
-    """Judge the GPUs of an incident, or every GPU where it names none that is known."""
+    """Return the state of the GPUs of an incident, or of every GPU if it names no known one."""
     views = [
         view
         for key in (incident.gpus or incident.pci)
         if (view := find_gpu(state, key, key if not incident.gpus else "")) is not None
     ]
     if incident.gpus and not views:
-        # A card with another name may have moved there: it says nothing of the one that was.
+        # Another GPU may be at this address now; its state does not count for the old one.
         at_address = (find_gpu(state, "", pci) for pci in incident.pci)
         views = [view for view in at_address if view is not None and not view.seen.uuid]
     if not views and (incident.gpus or incident.pci) and incident.scope == "GPU":
@@ -60,9 +58,9 @@ def present_of(state: NodeState, incident: Incident, since: float) -> Present:
 
 
 def none_missing(state: NodeState) -> bool:
-    """Whether what sees the GPUs sees as many as this node should have.
+    """Whether the data source lists as many GPUs as this node should have.
 
-    Where nothing is known of the count, a GPU may be missing.
+    If the expected count is unknown, a GPU may be missing.
     """
     expected = state.expected
     if not expected.count and expected.source not in (
@@ -83,7 +81,7 @@ def none_missing(state: NodeState) -> bool:
 
 
 def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
-    """Judge one GPU by what was read after `since`."""
+    """Return the state of one GPU, by data read after `since`."""
     if not view.enumerated and _given_away(state, view.pci, since):
         return Present.LEFT
     if gone_from_pci(state, view.pci, since):
@@ -105,11 +103,11 @@ def gpu_now(state: NodeState, view: GpuView, since: float) -> Present:
     asked = view.values.get(Signal.RECOVERY_ACTION) or (view.action and view.action_seen != 0)
     if asked or view.values.get(Signal.REMAP_FAILURE) or links_down(state, view):
         return Present.BAD
-    return Present.UNKNOWN if view.action else Present.GOOD  # taken back, to be read once more
+    return Present.UNKNOWN if view.action else Present.GOOD  # withdrawn, needs a second read
 
 
 def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
-    """What the GPU reads now; nothing once it is lost, has left, or nobody reads it any more."""
+    """Return the current readings; none if the GPU is lost, has left, or is not polled."""
     source = state.view_source
     answers = view.values.get(Signal.PRESENCE) not in _NOT_SOUND
     if source is None or state.source(source) is not SourceState.UP:
@@ -118,9 +116,9 @@ def present_values(state: NodeState, view: GpuView) -> Mapping[Signal, Value]:
 
 
 def links_down(state: NodeState, view: GpuView) -> int:
-    """How many of the links that the GPU has by design are down now; 0 when nothing tells.
+    """Return how many of the links that the GPU has by design are down; 0 if unknown.
 
-    With MIG on, or outside an active partition of the fabric, links are off by design.
+    Links are off by design with MIG, or outside an active partition of the fabric.
     """
     states = view.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or view.seen.mig_mode:
@@ -136,7 +134,7 @@ def links_down(state: NodeState, view: GpuView) -> int:
 
 
 def all_links_up(state: NodeState, view: GpuView) -> bool:
-    """Whether every link that the GPU has by design was read and is up."""
+    """Whether every link that the GPU has by design is read as up."""
     states = view.values.get(Signal.NVLINK_STATES)
     expected = expected_links(state, view.seen.uuid)
     if not isinstance(states, tuple) or not expected:
@@ -145,23 +143,23 @@ def all_links_up(state: NodeState, view: GpuView) -> bool:
 
 
 def expected_links(state: NodeState, uuid: str) -> int | None:
-    """How many NVLinks the GPU has by design; None when that is not known."""
+    """Return how many NVLinks the GPU has by design; None if unknown."""
     links = links_by_design(state, uuid)
     return None if links is None else len(links)
 
 
 def links_by_design(state: NodeState, uuid: str) -> tuple[int, ...] | None:
-    """Which of the GPU's NVLinks lead somewhere, up or down; None when that is not known.
+    """Return the NVLinks that are connected by design, up or down; None if unknown.
 
-    On a switch all GPUs have as many, so one that lost a link before it was first described is
-    measured by the others.
+    With NVSwitch all GPUs have the same number of links, so a GPU that lost a link before its
+    first description is compared with the others.
     """
     topology = state.topology
     if topology is None or uuid not in topology.gpus:
         return None
     here = {view.seen.uuid for view in state.gpus.values() if view.enumerated}
     if not here.issuperset(topology.gpus) and none_missing(state):
-        return None  # it describes GPUs that have left the node, and the links to them
+        return None  # it describes GPUs that left the node and the links to them
     row = topology.gpus.index(uuid)
     joined = [
         tuple(link for link, remote in enumerate(remotes) if remote != "")
@@ -175,7 +173,7 @@ def links_by_design(state: NodeState, uuid: str) -> tuple[int, ...] | None:
 
 
 def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
-    """A GPU that no source knows by name: sick where a GPU is missing, else it has left."""
+    """Return the state of a GPU that no data source lists: bad if a GPU is missing, else left."""
     addresses = [pci_address.plain_address(pci) for pci in incident.pci]
     if addresses and all(_given_away(state, address, since) for address in addresses):
         return Present.LEFT
@@ -197,20 +195,20 @@ def _unknown_gpu(state: NodeState, incident: Incident, since: float) -> Present:
 
 
 def _not_here(state: NodeState, address: str) -> Present:
-    """Judge a GPU that is gone from the bus: one that is listed and reads all ones is dead."""
+    """Return the state of a GPU that is gone from the bus, or reads all ones."""
     left = not functions_at(state, address) and none_missing(state)
     return Present.LEFT if left else Present.BAD
 
 
 def _given_away(state: NodeState, address: str, since: float) -> bool:
-    """Whether the GPU at the address is a virtual machine's, or left out by the driver."""
+    """Whether the GPU at the address is passed to a VM or excluded by the driver."""
     return state.pci_at > since and address in expected_gpus.given_away(
         state.functions, state.excluded
     )
 
 
 def gone_from_pci(state: NodeState, address: str, since: float) -> bool:
-    """Whether a check at the bus after `since` missed what it once showed, or read all ones."""
+    """Whether a bus scan after `since` did not find the device, or read all ones."""
     if not address or state.pci_at <= since:
         return False
     here = functions_at(state, address)

@@ -1,8 +1,8 @@
-"""Put findings into incidents, and the driver's recovery action where it belongs.
+"""Record findings and recovery actions in incidents.
 
-Called by every judge that found something. These are the only ways an incident comes to be or
-gains members, so that bounds, grouping and the rule about the past hold everywhere. The path of
-bridges above a GPU is remembered after it left the bus: a bridge's line may be read after that.
+Only these functions open incidents or add members, so bounds, grouping and the rule about past
+faults hold for every check. The bridges above a GPU are kept after it left the bus, because a
+bridge's line may be read later.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,35 +47,33 @@ from rules.text import pci_address
 
 CONTAINMENT: Final = "PcieContainment"
 _MAX_BRIDGES: Final = 16
-"""Deeper than any host nests its switches."""
+"""More levels of PCIe switches than any host has."""
 
 
 def learn_bridges(state: NodeState, functions: Sequence[PciFunction]) -> NodeState:
-    """Remember each GPU on the bus that this node's workloads may count on, with the bridges above
-    it.
-    """
+    """Return the state with the bridges above each GPU that this node's workloads can use."""
     bridges = dict(state.bridges)
     ours = expected_gpus.gpu_addresses(functions, state.excluded)
     for function in functions:
         address = pci_address.plain_address(function.address)
         if address not in ours:
-            bridges.pop(address, None)  # handed to a virtual machine, or left out, since then
+            bridges.pop(address, None)  # now passed to a virtual machine or excluded
         elif address in bridges or len(bridges) < MAX_GPUS:
             bridges[address] = function.upstream[-_MAX_BRIDGES:] or bridges.get(address, ())
     return state if bridges == state.bridges else replace(state, bridges=bridges)
 
 
 def gpus_below(state: NodeState, bridge: str) -> tuple[str, ...]:
-    """Addresses of the GPUs behind this bridge; none where the paths are not known."""
+    """Return the addresses of the GPUs below this bridge; none if the paths are unknown."""
     return tuple(sorted(gpu for gpu, above in state.bridges.items() if bridge.lower() in above))
 
 
 def about_gpus_below(
     state: NodeState, finding: Finding, bridge: str, *, each: bool
 ) -> tuple[Finding, ...]:
-    """A bridge's finding as one of the GPUs behind it; nothing where there are none.
+    """Return a bridge's finding as findings of the GPUs below it; empty without GPUs.
 
-    With several behind it, it is about each of them, or else about the node.
+    With several GPUs it concerns `each` of them, or else the node.
     """
     below = gpus_below(state, bridge)
     if len(below) > 1 and not each:
@@ -84,10 +82,10 @@ def about_gpus_below(
 
 
 def _same_loss(state: NodeState, finding: Finding) -> Incident | None:
-    """The active incident that a lost GPU and what cut it off share, whichever is reported first:
-    the containment of its port, or its own security that shut it off.
+    """Return the active incident that a lost GPU shares with its cause, in either order.
 
-    What needs the present to agree never joins what is already judged.
+    The cause is the containment of its port or a security fault. A finding that needs current data
+    never joins an assessed incident.
     """
     lost = finding.member.lost
     if not lost and finding.row.reason != CONTAINMENT and finding.xid != burst.SECURITY_FAULT_XID:
@@ -108,14 +106,14 @@ BEFORE_START: Final = "BeforeStart"
 SUPERSEDED: Final = "Superseded"
 
 _NONE_READ: Final = 2
-"""A flag takes one confirming re-read. Source: gpuward, as for other flags."""
+"""A flag needs a second read. Source: gpuward, as for other flags."""
 
 CONTAINED_ERROR: Final = "Xid 94"
 _SEVERE: Final = (ReasonClass.DECISIVE, ReasonClass.NEEDS_CONTEXT)
 
 
 def surroundings(state: NodeState) -> Surroundings:
-    """What about this node changes a meaning."""
+    """Return the facts about this node that change a row."""
     without_nvlink = state.topology is not None and topology.interconnect(state.topology) in (
         Interconnect.PCIE,
         Interconnect.SINGLE,
@@ -128,19 +126,19 @@ def surroundings(state: NodeState) -> Surroundings:
 
 
 def settle(on: Judging, incident: Incident) -> Incident:
-    """The incident with its phase and row worked out by what is known of the node now."""
+    """Return the incident with its phase and row by the current state of the node."""
     return burst.settled(incident, on.now, surroundings(on.state), on.thresholds)
 
 
 def record(on: Judging, finding: Finding) -> Judging:
-    """Take one sighting: into the incident it belongs to, else into a new one.
+    """Record a finding in the incident that it belongs to, else in a new one.
 
-    A sighting from before the agent's start waits for the present to agree; if it would only be
-    a record, it is one at once, closed.
+    A finding older than the agent's start waits for current data; of severity Info it is recorded
+    as closed.
     """
     finding = replace(finding, gpu_id=identify(on.state, *finding.gpu_id))
     if on.state.standing_down and finding.member.lost:
-        finding = replace(finding, needs_present=True)  # judged when the GPUs are back
+        finding = replace(finding, needs_present=True)  # assessed when the GPUs are back
     if finding.lookback and finding.sequence is None and _is_known(on.state, finding):
         return on
     on = _tallied(on, finding)
@@ -168,8 +166,9 @@ def record(on: Judging, finding: Finding) -> Judging:
 
 
 def _not_repaired(state: NodeState, finding: Finding) -> Iterable[Incident]:
-    """Without those that an operator said are repaired, where this is an Xid from after that: it
-    must not end with them.
+    """Return the incidents that a finding may join.
+
+    An Xid after a repair that an operator reported must not join a repaired incident.
     """
     repaired_at = state.node.repaired_at
     live = finding.xid is not None and not finding.lookback and not finding.needs_present
@@ -183,7 +182,7 @@ def _not_repaired(state: NodeState, finding: Finding) -> Iterable[Incident]:
 
 
 def _tallied(on: Judging, finding: Finding) -> Judging:
-    """Note what is harmless once and not every few hours; the lines of one burst are one."""
+    """Count contained memory errors, which matter when they repeat; a burst counts once."""
     if finding.xid != CONTAINED_XID or finding.lookback:
         return on
     apart_s = on.thresholds["IncidentGrouping"].value
@@ -191,7 +190,7 @@ def _tallied(on: Judging, finding: Finding) -> Judging:
 
 
 def rests(state: NodeState, incident: Incident) -> bool:
-    """Whether this waits for the end of a stand-down: nothing is judged lost meanwhile."""
+    """Return whether this lost GPU waits because the GPUs are released on request."""
     return state.standing_down and incident.lost
 
 
@@ -204,8 +203,8 @@ def take_answer(
 ) -> Judging:
     """Apply the driver's recovery action `value`; the latest value wins.
 
-    It answers the newest incident of that GPU that an Xid opened, if that is recent or severe;
-    where there is none, the action is an incident of its own, as `finding` says it.
+    It applies to the newest Xid incident of that GPU that is recent or severe. Without one,
+    `finding` becomes an incident of its own.
     """
     gpu_id = identify(on.state, *gpu_id)
     view = find_gpu(on.state, *gpu_id)
@@ -241,9 +240,9 @@ def take_answer(
 
 
 def note_no_need(on: Judging, gpu_id: GpuId) -> Judging:
-    """A poll found that the driver asks for nothing.
+    """Take a poll without a recovery action.
 
-    Read twice after an Xid whose meaning is the driver's answer, that is the answer.
+    The second one after an Xid that depends on the recovery action settles that Xid.
     """
     around = surroundings(on.state)
     for incident in on.state.incidents:
@@ -255,7 +254,7 @@ def note_no_need(on: Judging, gpu_id: GpuId) -> Judging:
         if not waits or not incident.concerns(gpu_id) or not burst.asks_driver(incident, around):
             continue
         if len(incident.gpus) > 1:
-            continue  # what one of several GPUs does not need says nothing of the others
+            continue  # another of its GPUs may still need a recovery action
         read = replace(incident, unasked=incident.unasked + 1)
         if read.unasked >= _NONE_READ:
             read = with_conclusion(replace(read, answer=reasons.NO_ACTION), NO_NEED)
@@ -265,16 +264,16 @@ def note_no_need(on: Judging, gpu_id: GpuId) -> Judging:
 
 
 def _would_be_proof(home: Incident, finding: Finding) -> bool:
-    """Whether what needs the present to agree would be judged without it, by joining a burst."""
+    """Return whether a finding that needs current data would join an assessed burst."""
     judged = home.phase is not IncidentPhase.PRESENT and not home.has_reason(finding.row.reason)
     return finding.needs_present and judged
 
 
 def _is_known(state: NodeState, finding: Finding) -> bool:
-    """Whether a line of the past, which nothing counts, is in an incident already.
+    """Return whether a past line without a record number is in an incident already.
 
-    A fault that matters may come again soon after the first was repaired: what is closed knows
-    only the lines it kept, and none from after its end.
+    A closed incident covers only the lines that it kept, and none after its end, because the fault
+    may come back soon after a repair.
     """
     line = clipped(finding.evidence)
     record_only = finding.row.severity is Severity.INFO
@@ -294,7 +293,7 @@ def _ended_before(incident: Incident, finding: Finding) -> bool:
 
 
 def _no_action(on: Judging, gpu_id: GpuId, finding: Finding) -> Judging:
-    """The driver asks for nothing any more: what only its wish kept open is over."""
+    """Close what only the driver's recovery action kept open."""
 
     def kept_open_by_it(incident: Incident) -> bool:
         later = finding.lookback and finding.at < incident.last_seen
@@ -306,16 +305,16 @@ def _no_action(on: Judging, gpu_id: GpuId, finding: Finding) -> Judging:
 def finding_for_action(
     state: NodeState, value: int, at: float, source: SourceName, evidence: str
 ) -> Finding:
-    """The recovery action as a sighting of its own."""
+    """Return the recovery action as a finding."""
     row = burst.row_for_action(value, surroundings(state))
     scope = Scope.DOMAIN if row.action is Action.RECOVER_IMEX_DOMAIN else Scope.GPU
     return Finding(at=at, row=row, source=source, evidence=evidence, scope=scope)
 
 
 def _asked(on: Judging, gpu_id: GpuId, finding: Finding) -> Incident | None:
-    """The newest Xid incident of the GPU that this answer is about.
+    """Return the newest Xid incident of the GPU to which this recovery action applies.
 
-    An answer read from the past is not about what came after it.
+    A recovery action from the past does not apply to later faults.
     """
     gap, at = on.thresholds["ContextDelay"].value, finding.at
     about = [
@@ -362,7 +361,7 @@ def close_for(
     by: str,
     at: float | None = None,
 ) -> Judging:
-    """Close what `wanted` picks for one GPU: an incident that others share goes on without it."""
+    """Close what `wanted` picks for one GPU; an incident with other GPUs continues without it."""
 
     def leave(incident: Incident) -> Incident:
         if not incident.active or not incident.concerns(gpu_id) or not wanted(incident):

@@ -1,7 +1,7 @@
-"""Start again from what this node's own GPUNodeHealth says: the agent keeps nothing on the host.
+"""Restore the agent's state from the node's GPUNodeHealth; the agent stores nothing on the host.
 
-Called once by the agent at start. Ids come back as they are, open incidents stay open, and what
-an earlier agent saw of the present counts only until this one looks for itself.
+Called once at start. Incidents keep their IDs and stay open. Readings of an earlier agent count
+only until the first poll of this one.
 """
 
 import re
@@ -54,7 +54,7 @@ from rules.kernel_log.record import KernelLine
 from rules.text import pci_address
 
 _NOT_BY_NUMBER: Final = frozenset({13, 74, 94, 95, *range(144, 151), RECOVERY_ACTION_XID})
-"""The Xids whose line says more than their number."""
+"""The Xids for which the line, not the number alone, determines the row."""
 
 _LINKS: Final = re.compile(r"NV(\d{1,3})")
 
@@ -69,10 +69,9 @@ def restore(
     node_name: str = "",
     thresholds: Thresholds = DEFAULT_RULES,
 ) -> NodeState:
-    """The state to go on with, in the boot that the kernel names now, by the rules in force.
+    """Return the state restored from `status`, in the current boot, by the rules in force.
 
-    A status of another machine under the same name (another node UID and another boot) is not
-    ours and restores nothing.
+    A status of another machine under the same name (another node UID and another boot) is ignored.
     """
     fresh = initial(now, boot_id=boot_id, configured=configured, node_name=node_name)
     same_boot = status.boot_id == boot_id
@@ -138,10 +137,10 @@ def _incidents(status: HealthStatus, now: float) -> tuple[Incident, ...]:
 def _restored(
     incident: Incident, now: float, observed_at: float, branch: int | None, thresholds: Thresholds
 ) -> Incident:
-    """Take up again what was not judged to its end: the catalog's word waits for the present.
+    """Return a published incident; one that was not fully assessed waits for current data.
 
-    A burst that was published while it was going on was cut by the end of that agent, or of one
-    before it that saw no GPU in its time either.
+    A burst that was published before it was complete was interrupted by the end of that agent, or
+    of an earlier one.
     """
     xid = incident.members[0].xid
     full = REASONS.get(incident.row.reason) if xid is None else reason_for_xid(xid)
@@ -173,9 +172,9 @@ def _cut_burst(
     branch: int | None,
     thresholds: Thresholds,
 ) -> tuple[Member, ...]:
-    """The members of a burst that the end of an agent cut; else none.
+    """Return the members of a burst that the end of an agent interrupted; else none.
 
-    Also none where a line that decides was not kept: then its number alone proves nothing.
+    None also if a line that determines the row was not kept.
     """
     grouping_s = thresholds["IncidentGrouping"].value
     if not ANSWERED_XIDS.isdisjoint(incident.xids):
@@ -218,7 +217,7 @@ def _was_frozen(status: HealthStatus) -> bool:
 
 
 def _stand_down(status: HealthStatus, now: float) -> StandDown | None:
-    """GPUs that were let go of stay so until the Node is read: what is asked for stands there."""
+    """Return the published release of the GPUs; it lasts until the Node's request is read."""
     nvml = _sources(status, now).get(SourceName.NVML)
     if nvml is None or nvml.state is not SourceState.RELEASED:
         return None
@@ -235,7 +234,7 @@ def _gpus(status: HealthStatus, incidents: tuple[Incident, ...]) -> dict[str, Gp
 
 
 def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
-    """Who was where; indices are the driver's, and it counts again at each boot."""
+    """Return the GPU at each address before the boot; indices may change at each boot."""
     return {
         pci_address.plain_address(gpu.pci): replace(_seen(gpu), index=-1)
         for gpu in status.gpus[:MAX_GPUS]
@@ -244,7 +243,7 @@ def _before_boot(status: HealthStatus) -> dict[str, GpuSeen]:
 
 
 def _shown(status: HealthStatus) -> dict[str, tuple[str, ...]]:
-    """Where the bus showed GPUs, if it shows any; the first check at it tells."""
+    """Return the addresses of published GPUs, without bridges until the first bus scan."""
     return {pci_address.plain_address(gpu.pci): () for gpu in status.gpus[:MAX_GPUS] if gpu.pci}
 
 
@@ -280,13 +279,13 @@ def _view(gpu: GpuStatus, incidents: tuple[Incident, ...]) -> GpuView:
 
 
 def _action_asked(mine: list[Incident]) -> int | None:
-    """What the driver asked for in a standing incident: being asked for nothing ends that."""
+    """Return the recovery action of an active incident; a poll without one will close it."""
     reasons = (i.row.reason for i in mine if i.row.reason in RECOVERY_REASONS)
     return next(map(recovery_action_of, reasons), None)
 
 
 def _is_bad(incident: Incident) -> bool:
-    """Whether it is open because of its state, and not only because that ended too often."""
+    """Return whether it is active and not only kept open because it ended too often."""
     return incident.active and incident.held_at is None
 
 
@@ -301,7 +300,7 @@ def _node_misses(incidents: tuple[Incident, ...]) -> bool:
 
 
 def _standing(incidents: Iterable[Incident]) -> Checks:
-    """What stands is found again, and ends like anything else only after enough good looks."""
+    """Return the memory of raised checks; they clear after enough good polls."""
     return {
         i.row.reason: Latch(raised=True, seen=True) if _is_flag(i) else Gauge(raised=True)
         for i in incidents
@@ -314,7 +313,7 @@ def _is_flag(incident: Incident) -> bool:
 
 
 def _topology(status: HealthStatus) -> TopologySeen | None:
-    """The published matrix read back, so that a link that died meanwhile is still expected."""
+    """Return the published topology, so that a link that failed meanwhile is still expected."""
     rows = [line.split("\t") for line in status.topology.links.split("\n")[1:]]
     uuids = _by_index(status.gpus)
     if len(rows) < 2 or len(rows) != len(uuids) or any(len(r) != len(rows) + 1 for r in rows):

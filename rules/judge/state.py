@@ -1,8 +1,8 @@
-"""Everything judgement remembers about a node: one frozen value, bounded in size.
+"""The state of a node's assessment: one frozen value, bounded in size.
 
-Made by `initial` or `judge.restore.restore`, changed only by `judge.judge`, which hands a
-`Judging` (state, time, thresholds) from judge to judge. The published object plus a fresh check at
-the node rebuild it, so nothing of it is kept on the host.
+`initial` or `judge.restore.restore` create it and `judge.judge` changes it, passing a `Judging`
+(state, time, thresholds) from check to check. The published object and a new poll of the node
+restore it, so nothing is kept on the host.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ MAX_ADDRESSES: Final = 64
 MAX_PORT_CHARS: Final = 64
 
 _REPORTED_S: Final = 20.0
-"""An event brings the next poll forward; without that it comes within 15 s. Source: gpuward."""
+"""An event makes the next poll early; otherwise it comes within 15 s. Source: gpuward."""
 
 START_GRACE_S: Final = 30.0
-"""How long a data source may take to report after the agent's start before its silence counts;
-NVML initialises in seconds and is polled every 15 s. Source: gpuward."""
+"""How long a data source may take to report after the agent's start. NVML initializes in seconds
+and is polled every 15 s. Source: gpuward."""
 
 
 Checks: TypeAlias = Mapping[str, Memory]
-"""The memory of standing checks, by reason."""
+"""The memory of checks, by reason."""
 
 
 class SourceView(Struct, frozen=True, kw_only=True):
-    """One data source as it last reported itself."""
+    """The last reported state of a data source."""
 
     state: SourceState
     reason: str = ""
@@ -60,23 +60,22 @@ class SourceView(Struct, frozen=True, kw_only=True):
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """The last value of a counter and when it was read: the base of a rate."""
+    """The last value of a counter and its time, from which a rate is computed."""
 
     at: float
     value: float
 
 
 class GpuView(Struct, frozen=True, kw_only=True):
-    """One GPU: who it is, what it last said, and the memory of its checks.
+    """One GPU: its identity, its last readings, and the memory of its checks.
 
-    `answered_at` is the last time it answered a poll, `read_at` the last poll at all. `action` is
-    the driver's recovery action, `action_seen` a polled value that awaits its re-read. `lost`
-    counts lost polls, the last of them at `lost_at`, unbroken since `lost_since`; `told_at` is
-    when the driver said that it needs something else now, `unavailable_at` that it is unavailable.
-    `reset_at` is the latest moment at which evidence of a reset of it was seen.
-    `best_generation` is the highest
-    PCIe generation its link was seen at,
-    `links_up` how many looks in a row found all NVLinks up since the last error of one.
+    `answered_at` is the last poll that it answered, `read_at` the last poll. `action` is the
+    driver's recovery action, `action_seen` a polled value that needs a second read. `lost` counts
+    lost polls: the last at `lost_at`, without a break since `lost_since`. `reported_at` is when
+    the driver reported a change, `unavailable_at` when it reported the GPU unavailable.
+    `reset_at` is the latest evidence of a reset. `best_generation` is the highest PCIe generation
+    of its link. `links_up` counts the polls in a row, since the last NVLink error, that found all
+    NVLinks up.
     """
 
     seen: GpuSeen
@@ -100,18 +99,19 @@ class GpuView(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_id(self) -> GpuId:
-        """Which GPU it is."""
+        """The UUID and address of the GPU."""
         return GpuId(self.seen.uuid, self.pci)
 
     @property
     def pci(self) -> str:
-        """The plain address; empty when the driver did not say."""
+        """The plain address; empty when the driver does not report it."""
         return pci_address.plain_address(self.seen.pci) if self.seen.pci else ""
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True):
-    """A burst of Xid 13 or 31 on one GPU that began at `at`: at `due_at` it is judged with those
-    before it, by the places (GPC, TPC) that its lines have named until then.
+    """A burst of Xid 13 or 31 on one GPU that began at `at`.
+
+    At `due_at` it is assessed with earlier bursts, by the places (GPC, TPC) that its lines name.
     """
 
     xid: int
@@ -122,7 +122,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StandDown(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody asked us to let go of the GPUs; `expired` when that took too long."""
+    """A request to release the GPUs; `expired` when it lasted too long."""
 
     reason: str
     since: float
@@ -130,7 +130,7 @@ class StandDown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Node object and the host said about the node itself."""
+    """Facts about the node from its Node object and the host."""
 
     name: str = ""
     uid: str = ""
@@ -141,34 +141,36 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     expected_annotation: str = ""
     repaired: str = ""
     shared_fabric: bool = False
-    """People said that the fabric is divided into partitions: some GPUs may be in none."""
+    """An annotation declares that the fabric has partitions: some GPUs may be in none."""
     cpu_numa_nodes: tuple[int, ...] = ()
 
     @property
     def repaired_at(self) -> float:
-        """When an operator said that it is repaired; 0 where nobody did."""
+        """When an operator reported the repair; 0 without a report."""
         return timestamps.parse_time(self.repaired.partition(" ")[0]) or 0.0
 
 
 class PortView(msgspec.Struct, frozen=True, kw_only=True):
-    """A network port: whether it ever was active, since when it is not, how often it is again."""
+    """A network port: whether it was ever active, since when it is down, good polls since."""
 
     was_active: bool = False
     down_since: float | None = None
-    good_looks: int = 0
+    good_polls: int = 0
 
 
 class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
-    """A service of the host: whether it runs, None when out of sight; whether it ran this boot."""
+    """A service of the host: whether it runs (None: unknown), whether it ran in this boot."""
 
     running: bool | None = None
     ran: bool = False
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """All of it. `configured` is the expected number of GPUs by configuration, `bridges` the
-    full addresses of the PCIe bridges above the plain address of each GPU that the bus ever
-    showed: only of these does it prove anything that the bus shows them no more."""
+    """The entire state. `configured` is the expected number of GPUs by configuration.
+
+    `bridges` holds, by plain address of each GPU that the PCI bus ever showed, the full addresses
+    of the bridges above it. Only such a GPU can be missing from the bus.
+    """
 
     started_at: float
     configured: int | None = None
@@ -182,8 +184,8 @@ class NodeState(Struct, frozen=True, kw_only=True):
     gpus: Mapping[str, GpuView] = kept(default_factory=dict)
     address_uuids: Mapping[str, str] = kept(default_factory=dict)
     before_boot: Mapping[str, GpuSeen] = kept(default_factory=dict)
-    """Who was at each plain address in the boot before: a GPU that does not come back is to be
-    returned, and for that it needs its serial number."""
+    """The GPU at each plain address in the previous boot, with the serial number that a return to
+    the vendor needs."""
     excluded: tuple[str, ...] = ()
     functions: tuple[PciFunction, ...] = ()
     bridges: Mapping[str, tuple[str, ...]] = kept(default_factory=dict)
@@ -203,28 +205,28 @@ class NodeState(Struct, frozen=True, kw_only=True):
     services: Mapping[Service, ServiceView] = kept(default_factory=dict)
     ports: Mapping[str, PortView] = kept(default_factory=dict)
     records_lost_at: float | None = None
-    """When kernel records were last found overwritten before they were read."""
+    """When kernel records were last found overwritten before the agent read them."""
     unprinted: tuple[Finding, ...] = ()
-    """Xids of NVML events whose lines the kernel log has not shown yet."""
+    """Xids of NVML events without a line in the kernel log yet."""
     dcgm_xids: Mapping[tuple[str, int | None], int] = kept(default_factory=dict)
     dcgm_page: DcgmSeen | None = None
     dcgm_changed_at: float | None = None
-    """Since when the page says what it says now; None before the first."""
+    """When the values of the page last changed; None before the first page."""
     ledger: Ledger = kept(default_factory=dict)
 
     def source(self, name: SourceName) -> SourceState | None:
-        """The state of a data source; None while it has not reported."""
+        """Return the state of a data source; None while it has not reported."""
         view = self.sources.get(name)
         return view.state if view else None
 
     @property
     def standing_down(self) -> bool:
-        """Whether the GPUs are let go on request right now."""
+        """Whether the GPUs are released on request now."""
         return self.stand_down is not None and not self.stand_down.expired
 
     @property
     def view_source(self) -> SourceName | None:
-        """What reads the GPUs: NVML, or dcgm-exporter where NVML is off, or none."""
+        """The source of GPU readings: NVML, dcgm-exporter where NVML is off, or None."""
         if self.source(SourceName.NVML) is not SourceState.ABSENT:
             return SourceName.NVML
         spoken = self.source(SourceName.DCGM)
@@ -232,7 +234,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> ExpectedGpus:
-        """How many GPUs this node should have."""
+        """The number of GPUs that this node should have."""
         return expected_gpus(self.configured, self.node.expected_annotation, self.learned)
 
     @property
@@ -244,16 +246,16 @@ class NodeState(Struct, frozen=True, kw_only=True):
 def initial(
     now: float, *, boot_id: str = "", configured: int | None = None, node_name: str = ""
 ) -> NodeState:
-    """A node nothing is known of, in the boot that the kernel names.
+    """Return the state of a node without any data, in the boot that the kernel names.
 
-    `configured` is the expected number of GPUs, if the configuration says one.
+    `configured` is the expected number of GPUs if the configuration sets one.
     """
     facts = NodeFacts(name=node_name, boot_id=boot_id)
     return NodeState(started_at=now, configured=configured, node=facts)
 
 
 def with_gpu(state: NodeState, view: GpuView) -> NodeState:
-    """Replace one GPU's view; beyond 64 GPUs nothing new is kept."""
+    """Return the state with the view of one GPU replaced; at most 64 GPUs are kept."""
     key = view.seen.uuid or view.pci
     if not key or (key not in state.gpus and len(state.gpus) >= MAX_GPUS):
         return state
@@ -261,7 +263,7 @@ def with_gpu(state: NodeState, view: GpuView) -> NodeState:
 
 
 def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
-    """A GPU by UUID or by address."""
+    """Return a GPU by UUID or by address."""
     if gpu in state.gpus:
         return state.gpus[gpu]
     if not pci:
@@ -272,55 +274,55 @@ def find_gpu(state: NodeState, gpu: str, pci: str = "") -> GpuView | None:
 
 
 def functions_at(state: NodeState, address: str) -> tuple[PciFunction, ...]:
-    """What the PCI bus shows at a plain address."""
+    """Return the PCI functions at a plain address."""
     return tuple(
         each for each in state.functions if pci_address.plain_address(each.address) == address
     )
 
 
 def just_reported(at: float, now: float) -> bool:
-    """Whether the driver's hint of that time is fresh enough to confirm what is read now."""
+    """Whether an event of the driver at that time is recent enough to confirm a reading now."""
     return bool(at) and abs(now - at) <= _REPORTED_S
 
 
 def identify(state: NodeState, gpu: str, pci: str) -> GpuId:
-    """Complete a UUID or an address with the other one, as far as either is known."""
+    """Return UUID and address of a GPU, each completed from the other if known."""
     address = pci_address.plain_address(pci) if pci else ""
     view = find_gpu(state, gpu, address)
     if view is not None:
         return GpuId(view.seen.uuid or gpu, view.pci or address)
     if gpu and not address:
-        # A UUID that no GPU here has any more: where it was is known from before.
+        # No GPU has this UUID any more: use its last known address.
         address = next((at for at, uuid in state.address_uuids.items() if uuid == gpu), "")
     return GpuId(gpu or state.address_uuids.get(address, ""), address)
 
 
 class Judging(msgspec.Struct, frozen=True):
-    """The state so far, the time of judgement (wall seconds) and the numbers it rests on."""
+    """The state, the time of the assessment (wall seconds) and the thresholds."""
 
     state: NodeState
     now: float
     thresholds: Thresholds
 
     def then(self, state: NodeState) -> Judging:
-        """The same with a changed state."""
+        """Return a copy with another state."""
         return Judging(state, self.now, self.thresholds)
 
     def replace(self, **changes: Any) -> Judging:
-        """The same with these fields of the state changed."""
+        """Return a copy with these fields of the state changed."""
         return self.then(structs.replace(self.state, **changes))
 
     def with_incident(self, changed: Incident) -> Judging:
-        """The same with a changed incident in the place of the one with its id."""
+        """Return a copy with the incident of this ID replaced."""
         incidents = (changed if i.id == changed.id else i for i in self.state.incidents)
         return self.replace(incidents=tuple(incidents))
 
     def with_gpu(self, view: GpuView) -> Judging:
-        """The same look with another view of one GPU."""
+        """Return a copy with the view of one GPU replaced."""
         return self.then(with_gpu(self.state, view))
 
     def current(self, view: GpuView) -> GpuView:
-        """The view of the same GPU as it is by now."""
+        """Return the current view of the same GPU."""
         return self.state.gpus.get(view.seen.uuid or view.pci, view)
 
     def note(
@@ -334,7 +336,7 @@ class Judging(msgspec.Struct, frozen=True):
         apart_s: float = 0.0,
         family: str = "",
     ) -> Judging:
-        """The same with a sighting at `at` in the ledger, for rules that look back `window`."""
+        """Return a copy with a sighting in the ledger, for rules that count within `window`."""
         known = self.state.ledger
         ledger = noted(
             known,
@@ -350,15 +352,15 @@ class Judging(msgspec.Struct, frozen=True):
         return self if ledger is known else self.replace(ledger=ledger)
 
     def times(self, names: tuple[str, ...], what: str, window: str) -> int:
-        """How often the ledger has it within `window`, under any of the names of one GPU.
+        """Return the number of sightings within `window`, under any of the names of one GPU.
 
-        What an operator repaired is counted again.
+        A repair that an operator reported restarts the count.
         """
         since = max(self.now - self.thresholds[window].value, self.state.node.repaired_at)
         return total(self.state.ledger, names or (NODE,), what, since, self.now)
 
     def remember(self, reason: str, memory: Memory, view: GpuView | None = None) -> Judging:
-        """The same with what a check remembers, of a GPU or of the node."""
+        """Return a copy with the memory of a check of a GPU or of the node."""
         if view is None:
             checks = {**self.state.checks, reason: memory}
             return self.replace(checks=checks)

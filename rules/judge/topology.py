@@ -1,9 +1,7 @@
-"""The design topology of a node: interconnect class, NUMA split, NVLink domain, link matrix; and
-which GPUs may be outside an active partition of a shared NVSwitch fabric.
+"""The GPU topology of a node: interconnect, NUMA split, NVLink domain, link matrix, partitions.
 
-Called by `judge` when the driver describes how the GPUs are joined; published as labels and
-in GPUNodeHealth. It describes what was built, so a link that fails later never changes it: the
-caller keeps the best description of the same set of GPUs.
+Published as labels and in GPUNodeHealth. It describes the design of the node, so a link that fails
+later does not change it: the caller keeps the most complete description of the same GPUs.
 """
 
 import re
@@ -37,10 +35,10 @@ class Interconnect(StrEnum):
 
 
 def interconnect(seen: TopologySeen) -> Interconnect:
-    """Classify the node.
+    """Return the class of the interconnect.
 
-    A switch at the far end of any link makes it `nvswitch`; NVLink between every pair makes a
-    mesh, between some pairs `nvlink-partial`, between none `pcie`.
+    `nvswitch` if any link ends at a switch, `nvlink-mesh` with NVLink between every pair of GPUs,
+    `nvlink-partial` between some pairs, `pcie` between none.
     """
     count = len(seen.gpus)
     if any(remote == "switch" for remotes in seen.remotes for remote in remotes):
@@ -58,9 +56,9 @@ def interconnect(seen: TopologySeen) -> Interconnect:
 
 
 def numa_split(seen: TopologySeen, cpu_numa_nodes: Sequence[int]) -> str:
-    """GPUs per NUMA node that has CPUs, in node order: `4-4`; empty when a GPU names none.
+    """Return the GPUs per NUMA node with CPUs, in order: `4-4`; empty if a GPU has no NUMA node.
 
-    `cpu_numa_nodes` empty means unknown: then the nodes that GPUs name are counted.
+    If `cpu_numa_nodes` is empty, the NUMA nodes of the GPUs are used.
     """
     nodes = [node for node in seen.numa if node is not None and node >= 0]
     if len(nodes) != len(seen.gpus) or not nodes:
@@ -73,9 +71,9 @@ def numa_split(seen: TopologySeen, cpu_numa_nodes: Sequence[int]) -> str:
 
 
 def nvlink_domain(seen: TopologySeen) -> str:
-    """`<cluster UUID>.<clique>` as GPU feature discovery spells it.
+    """Return `<cluster UUID>.<clique>`, the format of GPU Feature Discovery.
 
-    Empty when the UUID is all zero (a single node) or the GPUs do not agree.
+    Empty if the UUID is all zero (a single node) or the GPUs differ.
     """
     named = {
         (cluster, clique)
@@ -89,7 +87,7 @@ def nvlink_domain(seen: TopologySeen) -> str:
 
 
 def matrix_text(seen: TopologySeen) -> str:
-    """Spell the matrix as `nvidia-smi topo -m` does; empty for a single GPU."""
+    """Return the matrix in the format of `nvidia-smi topo -m`; empty for a single GPU."""
     count = len(seen.gpus)
     if count <= 1:
         return ""
@@ -104,7 +102,7 @@ def matrix_text(seen: TopologySeen) -> str:
 
 
 def describe(seen: TopologySeen, cpu_numa_nodes: Sequence[int]) -> Topology:
-    """Everything of one description, as it is published."""
+    """Return the published topology of one description."""
     return Topology(
         interconnect=interconnect(seen),
         nvlink_domain=nvlink_domain(seen),
@@ -114,7 +112,7 @@ def describe(seen: TopologySeen, cpu_numa_nodes: Sequence[int]) -> Topology:
 
 
 def better(seen: TopologySeen, known: TopologySeen | None) -> TopologySeen:
-    """Keep the richer of two descriptions of the same GPUs: a dead link hides, it never adds.
+    """Return the more complete of two descriptions of the same GPUs: a dead link is not listed.
 
     A different set of GPUs with as many or more members replaces the old description.
     """
@@ -142,22 +140,22 @@ def _cell(links: Sequence[Sequence[str]], row: int, column: int) -> str:
 
 
 class Partition(Enum):
-    """Whether a GPU that is not registered with the fabric is in no active partition of it.
+    """Whether a GPU that is not registered with the fabric is outside all active partitions.
 
-    With `FABRIC_MODE=1` the fabric manager registers the GPUs of active partitions only; the
-    others stay in progress, their links down, until somebody activates a partition with them.
+    With `FABRIC_MODE=1` the fabric manager registers only the GPUs of active partitions. The
+    others stay in progress, with their links down, until one of their partitions is activated.
     Source: NVIDIA Fabric Manager guide, shared NVSwitch virtualization model.
     """
 
     NO = "no"
     POSSIBLE = "possible"
-    """Other GPUs are registered and no status is an error: outside a partition, or stuck."""
+    """Other GPUs are registered and no status is an error: outside a partition, or hung."""
     BY_DESIGN = "by design"
-    """People said that the fabric is shared."""
+    """An annotation declares that the fabric is shared."""
 
 
 def outside_partition(state: NodeState, view: GpuView) -> Partition:
-    """Judge one GPU by what all GPUs of the node read last."""
+    """Return whether a GPU is outside a partition, by the last readings of all GPUs."""
     if view.values.get(Signal.FABRIC_STATE) != _IN_PROGRESS:
         return Partition.NO
     if view.values.get(Signal.FABRIC_STATUS):
@@ -174,7 +172,7 @@ def outside_partition(state: NodeState, view: GpuView) -> Partition:
 def links_rest(state: NodeState, view: GpuView) -> bool:
     """Whether all links of the GPU may be down by design.
 
-    Unless people said that the fabric is shared, it takes a fabric manager that runs and a node
+    Without the annotation for a shared fabric, this requires a running fabric manager and a node
     without an Xid or SXid.
     """
     outside = outside_partition(state, view)

@@ -1,7 +1,6 @@
-"""Incidents and the ledger to and from their published form.
+"""Convert incidents and the ledger to and from their published form.
 
-Called by `health_object` and by `judge.restore`. What comes back is read, never trusted: a
-word this version does not know falls back to the harmless side, an id is taken as it is.
+Published objects are not trusted when read back: an unknown value becomes the mildest one.
 """
 
 import re
@@ -30,9 +29,9 @@ from rules.text import pci_address
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
 _UNREADABLE: Final = "Unreadable"
 AGENT_RESTART: Final = "AgentRestart"
-"""What cut a burst that still waits to be judged: the next agent goes on waiting."""
+"""What interrupted a burst before it was assessed; the next agent continues to wait."""
 _NOTHING_ASKED: Final = "None"
-"""The driver's recovery action of that number."""
+"""The name of the driver's recovery action 0."""
 _PORT_CHARS: Final = 64
 _PCI_CHARS: Final = 16
 _UUID_CHARS: Final = 96
@@ -41,7 +40,7 @@ _Default = TypeVar("_Default")
 
 
 def to_wire(incident: Incident) -> IncidentStatus:
-    """The published form."""
+    """Return the published form of an incident."""
     row = incident.row
     return IncidentStatus(
         id=incident.id,
@@ -78,7 +77,7 @@ def to_wire(incident: Incident) -> IncidentStatus:
 
 
 def from_wire(status: IncidentStatus, now: float) -> Incident:
-    """The incident that an earlier agent published; its times of judgement start again."""
+    """Return the incident that an earlier agent published; its assessment times start again."""
     row = Reason(
         reason=status.reason if reason.is_reason_code(status.reason) else _UNREADABLE,
         klass=_known(ReasonClass, status.klass, ReasonClass.RECORD),
@@ -127,7 +126,7 @@ def from_wire(status: IncidentStatus, now: float) -> Incident:
 
 
 def _mended_by(incident: Incident) -> str:
-    """Evidence of an end that no look has confirmed: the next agent looks from its own start."""
+    """Return evidence of a repair that no poll has confirmed; the next agent confirms it."""
     if not incident.active:
         return ""
     if incident.rebooted:
@@ -149,7 +148,7 @@ _SIGHTINGS: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
 
 
 def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
-    """The published form, the latest first."""
+    """Return the published form of the ledger, latest first."""
     return tuple(
         LedgerEntry(
             gpu=owner,
@@ -166,7 +165,7 @@ def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:
 
 
 def ledger_from_wire(entries: tuple[LedgerEntry, ...]) -> Ledger:
-    """What an earlier agent noted; what cannot be read is left out."""
+    """Return the ledger that an earlier agent published, without unreadable entries."""
     ledger: dict[tuple[str, str], Entry] = {}
     for entry in entries[: memory.MAX_ENTRIES]:
         sightings = tuple(

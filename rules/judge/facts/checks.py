@@ -1,7 +1,7 @@
-"""The checks on readings as tables: which signal, what is bad, what is good again.
+"""The tables of checks on GPU readings: which signals, when they are bad, when good again.
 
-Read by `judge.facts.readings`. Numbers stand in `rules.catalog.thresholds`, meanings in
-`rules.catalog.reasons`; a check answers None where its signals are absent or say nothing.
+The limits are in `rules.catalog.thresholds`, the meanings in `rules.catalog.reasons`. A check
+returns None if its signals are absent.
 """
 
 from collections.abc import Callable
@@ -47,18 +47,18 @@ _FABRIC_FIELDS: Final = {
     4: "route unhealthy",
     6: "access timed out",
 }
-"""Where each field begins, and what it says where it is 1."""
-_FABRIC_SO: Final = 1
+"""The first bit of each field, and the meaning of value 1."""
+_FABRIC_BAD: Final = 1
 _FABRIC_FINE: Final = (0, 2)
-"""Not supported, and not so; what 3 means nobody has explained."""
+"""Not supported, and false; value 3 is not documented."""
 _FABRIC_CONFIGURATION: Final = 8
 _FABRIC_CONFIGURATION_WRONG: Final = 2
-"""This or more names what is wrong; 0 is not supported, 1 is nothing wrong."""
+"""This and higher values name an error; 0 is not supported, 1 is no error."""
 
 _C2C_UP: Final = 1
 LINK_DOWN: Final = 0
 LINKS_UP: Final = (1, 2, 3)
-"""Active, asleep to save power, and up without traffic."""
+"""Active, in low power, and up without traffic."""
 LINK_STATES: Final = (LINK_DOWN, *LINKS_UP)
 
 RECOVERY_FAILED: Final = "NVLinkRecoveryFailed"
@@ -74,7 +74,7 @@ _MOST_PCIE_GENERATION: Final = 6
 
 
 def _level_of(value: Value) -> float | None:
-    """A number; of a histogram of spare rows its last bin, the banks without any."""
+    """Return a reading as a number; of a histogram of spare rows the banks without any."""
     if isinstance(value, tuple) and len(value) == _HISTOGRAM_BINS:
         return standing.number_of(value[-1])
     return standing.number_of(value)
@@ -87,7 +87,7 @@ def _flag(
     heavier: Callable[[NodeState, GpuView], Reason | None] | None = None,
     caused_by: int | None = None,
 ) -> Check[Sample]:
-    """A flag or a counter that only grows: bad by the sum of its signals."""
+    """Return the check of a flag or a counter that only grows: bad by the sum of its signals."""
 
     def measure(sample: Sample, limit: Threshold) -> CheckResult | None:
         if sample.values.keys().isdisjoint(signals):
@@ -107,7 +107,7 @@ def _flag(
 
 
 def _pending_after_error(state: NodeState, view: GpuView) -> Reason | None:
-    """A pending remap is a record, unless an error or the driver says that it matters now."""
+    """Return the heavier row of a pending remap after a memory error, or if the driver asks."""
     after_error = any(
         incident.concerns(view.gpu_id)
         and not _MEMORY_ERROR_XIDS.isdisjoint(incident.xids)
@@ -133,7 +133,7 @@ FLAGS: Final = (
     _flag(RECOVERY_FAILED, Signal.NVLINK_RECOVERIES_FAILED),
     _flag("InfoRomCorrupt", Signal.INFOROM_VALID, bad=lambda total, _: total == 0),
 )  # fmt: skip
-"""What one confirming re-read raises, and no good reading closes."""
+"""Checks that a second bad reading raises and no good reading closes."""
 
 
 def _pcie_width(sample: Sample, limit: Threshold) -> CheckResult | None:
@@ -144,7 +144,7 @@ def _pcie_width(sample: Sample, limit: Threshold) -> CheckResult | None:
 
 
 def _pcie_generation(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """Only under load in the states in which GPUs compute: at rest the link saves power.
+    """Check the PCIe generation, only under load in compute states: an idle link saves power.
 
     Workstation and GeForce cards compute in state 2.
     """
@@ -160,19 +160,19 @@ def _pcie_generation(sample: Sample, limit: Threshold) -> CheckResult | None:
 
 
 def _pcie_replays(sample: Sample, _: Threshold) -> CheckResult | None:
-    """By the best generation of the link: it rests at a lower one as soon as traffic ends."""
+    """Check PCIe replays by the best generation of the link: an idle link uses a lower one."""
     rate = sample.rates.get(Signal.PCIE_REPLAYS)
-    lanes = sample.last(Signal.PCIE_WIDTH)
+    width = sample.last(Signal.PCIE_WIDTH)
     generation = max(sample.best_generation, sample.last(Signal.PCIE_GENERATION_MAX) or 0.0)
-    rests = generation <= 1 and not sample.last(Signal.PCIE_GENERATION_MAX)  # as far as one knows
-    if rate is None or not generation or not lanes or rests:
+    idle = generation <= 1 and not sample.last(Signal.PCIE_GENERATION_MAX)
+    if rate is None or not generation or not width or idle:
         return None
     name = f"PCIeReplayRateGen{min(int(generation), _MOST_PCIE_GENERATION)}"
     if name not in sample.thresholds.thresholds:
         return None
-    per_lane = rate * 60 / lanes
-    bad = per_lane > sample.thresholds[name].value
-    return CheckResult(bad, not bad, f"pcie_replays {per_lane:.2f} per lane and minute", name)
+    replays = rate * 60 / width
+    bad = replays > sample.thresholds[name].value
+    return CheckResult(bad, not bad, f"pcie_replays {replays:.2f} per lane and minute", name)
 
 
 def _links(sample: Sample, limit: Threshold) -> CheckResult | None:
@@ -183,9 +183,7 @@ def _links(sample: Sample, limit: Threshold) -> CheckResult | None:
 
 
 def _named(sample: Sample) -> str:
-    """Which links are down, for whoever looks at the cable or the tray; "" where links that the
-    GPU lacks by design cannot be reported from them.
-    """
+    """Return which links are down; empty if they include links that the GPU lacks by design."""
     states = sample.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or not sample.links_down:
         return ""
@@ -196,7 +194,7 @@ def _named(sample: Sample) -> str:
 
 
 def _unknown_links(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """A state of a link that this version does not know is neither up nor down."""
+    """Check for link states that this version does not know: neither up nor down."""
     states = sample.values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple) or not states:
         return None
@@ -214,7 +212,7 @@ RETRAINS: Final = (
     Signal.NVLINK_DROPPED_PACKETS,
     Signal.NVLINK_REMOTE_ERRORS,
 )
-"""What a sound NVLink never counts."""
+"""Counters that stay at zero on a good NVLink."""
 
 
 def _link_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
@@ -235,9 +233,7 @@ def _link_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
 
 
 def _bit_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """What error correction leaves wrong on the worst link; the driver's ratio, not a rate of
-    ours.
-    """
+    """Check the driver's bit error ratio after error correction, of the worst link."""
     ratios = {
         signal: ratio
         for signal in (Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER)
@@ -250,7 +246,7 @@ def _bit_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
 
 
 def _c2c_links(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """A chip-to-chip link down beside one that is up; all down is a board that uses none."""
+    """Check for a C2C link down while another is up; with all down the board uses none."""
     states = sample.values.get(Signal.C2C_STATES)
     if not isinstance(states, tuple) or not any(states):
         return None
@@ -266,7 +262,7 @@ def _c2c_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
 
 
 def _fabric_state(sample: Sample, _: Threshold) -> CheckResult | None:
-    """Registered is good; what never gets there, or is in a state that nobody knows, is not."""
+    """Check the fabric state: only registered is good."""
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0:
         return None
@@ -278,7 +274,7 @@ def _fabric_state(sample: Sample, _: Threshold) -> CheckResult | None:
 
 
 def _registration(sample: Sample, _: Threshold) -> CheckResult | None:
-    """In progress beside registered GPUs: the fabric may be divided, or this GPU is stuck."""
+    """Check for registration in progress while other GPUs are registered: partitioned or hung."""
     state = sample.number(Signal.FABRIC_STATE)
     if state is None or state == 0 or sample.booting:
         return None
@@ -287,7 +283,7 @@ def _registration(sample: Sample, _: Threshold) -> CheckResult | None:
 
 
 def _fabric_health(sample: Sample, _: Threshold) -> CheckResult | None:
-    """By the driver's own summary; drivers before it (R580) give the mask alone."""
+    """Check the fabric health summary, or the mask with drivers before R580."""
     summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
     if summary:
         return standing.flag(summary != _FABRIC_HEALTHY, f"fabric_health_summary={summary:g}")
@@ -299,10 +295,10 @@ def _fabric_health(sample: Sample, _: Threshold) -> CheckResult | None:
     bad = configuration >= _FABRIC_CONFIGURATION_WRONG or any(
         bits >> field & 0b11 not in _FABRIC_FINE for field in _FABRIC_FIELDS
     )
-    words = ", ".join(
-        word for field, word in _FABRIC_FIELDS.items() if bits >> field & 0b11 == _FABRIC_SO
+    names = ", ".join(
+        name for field, name in _FABRIC_FIELDS.items() if bits >> field & 0b11 == _FABRIC_BAD
     )
-    return standing.flag(bad, f"fabric_health_mask={bits:#x}{f' ({words})' if words else ''}")
+    return standing.flag(bad, f"fabric_health_mask={bits:#x}{f' ({names})' if names else ''}")
 
 
 def _gauge(
@@ -310,7 +306,7 @@ def _gauge(
     measure: Callable[[Sample, Threshold], CheckResult | None],
     scope: Scope = Scope.GPU,
 ) -> Check[Sample]:
-    """A noisy reading: so many bad of so many raise it, as many good close it."""
+    """Return the check of a noisy reading: N bad of M raise it, as many good close it."""
     return Check(reason=reason, measure=measure, scope=scope)
 
 

@@ -1,6 +1,6 @@
-"""The checks on heat and clocks: slowdowns, the margin to them, hot memory.
+"""Checks of temperature, clocks and power limits, listed in `judge.facts.checks`.
 
-Listed in `judge.facts.checks`. Numbers stand in `rules.catalog.thresholds`.
+The limits are in `rules.catalog.thresholds`.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,24 @@ from rules.judge.facts.standing import CheckResult, Sample
 _NANOSECONDS: Final = 1e9
 
 _CLOCK_EVENTS: Final = {
-    0x1: "idle", 0x2: "clocks set by a program", 0x4: "power cap in software",
-    0x8: "hardware slowdown", 0x10: "kept in step with others", 0x20: "heat, in software",
-    0x40: "heat, in hardware", 0x80: "power brake from outside", 0x100: "display clocks",
+    0x1: "idle", 0x2: "application clocks setting", 0x4: "software power cap",
+    0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown", 0x80: "external power brake", 0x100: "display clocks",
 }  # fmt: skip
 """Bits of the clock event reasons. Source: NVML reference, nvmlClocksEventReasons."""
 
 _NO_TEMPERATURE: Final = 150
-"""No silicon works at this many degrees Celsius: a reading of it is a broken sensor's."""
+"""Degrees Celsius that no working GPU reaches: such a reading comes from a broken sensor."""
 _LOWEST_SLOWDOWN: Final = 85
-"""Where the driver names no slowdown temperature: no data-centre GPU slows down below this many
-degrees Celsius. Source: gpuward, from published thermal limits."""
+"""Degrees Celsius below which no data center GPU slows down; used if the driver reports no
+slowdown temperature. Source: gpuward, from published thermal limits."""
 
 
 def clocks(
     mask: int, *, unless: int = 0, times: tuple[Signal, ...] = ()
 ) -> Callable[[Sample, Threshold], CheckResult | None]:
-    """A slowdown that is on now, or that took too large a share of the time since the last
-    poll.
+    """Return a check for a slowdown that is active now, or was for too much of the time since the
+    last poll.
     """
 
     def measure(sample: Sample, _: Threshold) -> CheckResult | None:
@@ -44,12 +44,12 @@ def clocks(
         limit = sample.thresholds["SlowdownShare"]
         share = max(shares, default=0.0)
         on = bool(bits & mask) and not bits & unless
-        words = ", ".join(word for bit, word in _CLOCK_EVENTS.items() if bits & bit)
-        shown = f"clock_event_reasons={bits:#x}{f' ({words})' if words else ''}"
-        said = [] if reasons is None else [shown]
+        names = ", ".join(name for bit, name in _CLOCK_EVENTS.items() if bits & bit)
+        shown = f"clock_event_reasons={bits:#x}{f' ({names})' if names else ''}"
+        parts = [] if reasons is None else [shown]
         if share:
-            said.append(f"slowed down for {share:.0%} of the time since the last reading")
-        evidence = ", ".join(said)
+            parts.append(f"slowed down for {share:.0%} of the time since the last reading")
+        evidence = ", ".join(parts)
         if on and (temperature := _temperature(sample)) is not None:
             evidence += f", temperature_celsius={temperature:g}"
         return CheckResult(on or share >= limit.value, not on and share <= limit.clear, evidence)
@@ -58,21 +58,21 @@ def clocks(
 
 
 def power_limit(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """Well under what the board boots with, and under what the others of the node are set to."""
+    """Check for a power limit below the board's default and below those of the other GPUs."""
     now, default = sample.number(Signal.POWER_LIMIT), sample.last(Signal.POWER_LIMIT_DEFAULT)
     if not now or not default or not sample.limits:
         return None
-    beside = median(sample.limits)
-    if beside <= 0:
+    others = median(sample.limits)
+    if others <= 0:
         return None
-    evidence = f"power_limit_watts={now:g}, default {default:g}, {beside:g} on the other GPUs"
-    return standing.below(limit, now / min(default, beside), evidence)
+    evidence = f"power_limit_watts={now:g}, default {default:g}, {others:g} on the other GPUs"
+    return standing.below(limit, now / min(default, others), evidence)
 
 
 def margin_left(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """Degrees left to hardware slowdown: the fewer of T.Limit's and the two temperatures'.
+    """Check the degrees left to hardware slowdown, by T.Limit and by the slowdown temperature.
 
-    A T.Limit that is used up is believed only where the temperature is near slowdown, too.
+    A T.Limit of zero counts only if the temperature is near slowdown, too.
     """
     left: list[float] = []
     evidence = []
@@ -90,21 +90,21 @@ def margin_left(sample: Sample, limit: Threshold) -> CheckResult | None:
             left.append(by_limit)
             evidence.append(f"thermal_margin_celsius={margin:g} ({by_limit:g} above slowdown)")
         elif not left:
-            said = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
-            return standing.flag(bad=False, evidence=said)
+            cold = f"thermal_margin_celsius={margin:g} at {temperature:g} degrees"
+            return standing.flag(bad=False, evidence=cold)
     if not left:
         return None
     return standing.below(limit, min(left), ", ".join(evidence))
 
 
 def _temperature(sample: Sample) -> float | None:
-    """The GPU's temperature, if it is one that a working GPU can have."""
+    """Return the GPU's temperature, or None if no working GPU can have it."""
     now = sample.number(Signal.TEMPERATURE)
     return now if now is not None and 0 < now < _NO_TEMPERATURE else None
 
 
 def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) -> bool:
-    """Whether nothing here can be near its slowdown, whatever a margin says."""
+    """Return whether GPU and memory are far below slowdown, whatever the margin is."""
     if temperature is None:
         return False
     memory = sample.last(Signal.MEMORY_TEMPERATURE)
@@ -113,7 +113,7 @@ def _is_cool(sample: Sample, temperature: float | None, slowdown: float | None) 
 
 
 def memory_temperature(sample: Sample, limit: Threshold) -> CheckResult | None:
-    """Degrees left to the memory's highest operating temperature."""
+    """Check the degrees left to the memory's highest operating temperature."""
     now = sample.number(Signal.MEMORY_TEMPERATURE)
     most = sample.last(Signal.MEMORY_MAX_TEMPERATURE)
     if now is None or not most:

@@ -1,8 +1,7 @@
-"""Judge one page of dcgm-exporter: the data source of the GPUs where NVML is off.
+"""Check pages of dcgm-exporter, the data source of GPU readings where NVML is off.
 
-Called by `judge`. The page's last-Xid series is sticky: a change is an event, a value is not. A
-page about another node's GPUs, one without a single value, or one that repeats what was long ago
-is refused.
+The last-Xid series is sticky: only a change is an event. Pages about another node's GPUs, without
+any value, or with old values are rejected.
 """
 
 from typing import Final
@@ -31,27 +30,26 @@ BLANK: Final = "BlankPage"
 FROZEN: Final = "FrozenPage"
 DIFFERS: Final = "DiffersFromNVML"
 _NVML_TOO_OLD: Final = 6
-"""What DCGM says of the fabric where it cannot ask: nothing about the fabric. Source: DCGM header.
-"""
+"""DCGM's value for a fabric state that it cannot read. Source: DCGM header."""
 _MAX_GPUS: Final = 64
 _MAX_INSTANCES: Final = 7 * 64
 """A GPU has seven instances at most. Source: NVIDIA MIG guide."""
 
 
 def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
-    """Take one good page."""
+    """Take one page that was read and parsed."""
     if _is_foreign(on.state, seen):
-        return _say(on, seen, facts.SourceState.DOWN, FOREIGN)
+        return _set_state(on, seen, facts.SourceState.DOWN, FOREIGN)
     if _is_blank(seen):
-        return _say(on, seen, facts.SourceState.DOWN, BLANK)
+        return _set_state(on, seen, facts.SourceState.DOWN, BLANK)
     changed_at = _changed_at(on.state, seen, on.now)
     on = on.replace(dcgm_page=seen, dcgm_changed_at=changed_at)
     if on.now - changed_at >= on.thresholds["FrozenPage"].value:
-        return _say(on, seen, facts.SourceState.DOWN, FROZEN)
+        return _set_state(on, seen, facts.SourceState.DOWN, FROZEN)
     nvml_sees = on.state.source(facts.SourceName.NVML) is facts.SourceState.UP
     enumerated = {view.seen.uuid for view in on.state.gpus.values() if view.enumerated}
     differs = nvml_sees and set(seen.gpus) != enumerated
-    on = _say(on, seen, facts.SourceState.UP, DIFFERS if differs else "")
+    on = _set_state(on, seen, facts.SourceState.UP, DIFFERS if differs else "")
     on = _judge_xids(on, seen)
     if nvml_sees or on.state.source(facts.SourceName.NVML) is not facts.SourceState.ABSENT:
         return on
@@ -60,7 +58,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
     for uuid, values in list(seen.gpus.items())[:64]:
         view = find_gpu(on.state, uuid)
         if changed_at < on.now and view is not None and view.values:
-            # The exporter has not read again: nothing is measured, or confirmed, by a copy.
+            # The exporter has not read again: a copy neither measures nor confirms anything.
             on = on.with_gpu(structs.replace(view, answered_at=on.now, read_at=on.now))
             continue
         unasked = values.get(Signal.FABRIC_STATE) == _NVML_TOO_OLD
@@ -71,7 +69,7 @@ def judge_page(on: Judging, seen: facts.DcgmSeen) -> Judging:
 
 
 def _enumerate(state: NodeState, seen: facts.DcgmSeen) -> NodeState:
-    """GPUs that the page lists are there; those it stopped listing are not observed."""
+    """Return the state with the GPUs that the page lists as enumerated, and only these."""
     gpus = {
         key: structs.replace(view, enumerated=key in seen.gpus) for key, view in state.gpus.items()
     }
@@ -84,52 +82,52 @@ def _enumerate(state: NodeState, seen: facts.DcgmSeen) -> NodeState:
 
 
 def _is_foreign(state: NodeState, seen: facts.DcgmSeen) -> bool:
-    """Another node's page: none of its GPUs, by UUID or by address, is known here.
+    """Return whether no GPU of the page is known here, by UUID or by address.
 
-    Its host name proves nothing: it may be that of the exporter's pod or container.
+    The page's host name is not used: it may be that of the exporter's pod or container.
     """
     uuids = {view.seen.uuid for view in state.gpus.values() if view.seen.uuid}
     if uuids and seen.gpus:
         return uuids.isdisjoint(seen.gpus)
     here = {pci_address.plain_address(function.address) for function in state.functions}
     here |= {view.pci for view in state.gpus.values() if view.pci}
-    told = {pci_address.plain_address(pci) for pci in seen.pci.values() if pci}
-    return bool(here and told) and here.isdisjoint(told)
+    listed = {pci_address.plain_address(pci) for pci in seen.pci.values() if pci}
+    return bool(here and listed) and here.isdisjoint(listed)
 
 
 def _is_blank(seen: facts.DcgmSeen) -> bool:
-    """A page that has fields and no value of any: its exporter is there, what it asks is not.
+    """Return whether the page has fields but no values: dcgm-exporter runs, its host engine not.
 
-    Where a GPU has no field of its own (MIG: each instance has), that says nothing.
+    A GPU without fields of its own does not count: with MIG only the instances have fields.
     """
-    told = [value for values in seen.gpus.values() for value in values.values()]
-    asked = bool(told) and all(value is None for value in told)
-    return asked and not seen.xids and not seen.instance_xids
+    fields = [value for values in seen.gpus.values() for value in values.values()]
+    blank = bool(fields) and all(value is None for value in fields)
+    return blank and not (seen.xids or seen.instance_xids)
 
 
-def _changed_at(state: NodeState, seen: facts.DcgmSeen, now: float) -> float:
-    """Since when the page says the same.
+def _changed_at(state: NodeState, page: facts.DcgmSeen, now: float) -> float:
+    """Return when the values of the page last changed.
 
-    Readings of an idle GPU are the same for hours; the energy it has used is not. A page without
-    that has nothing to be measured by and counts as new. To an agent that starts the first page is
-    new, too, unless it was frozen for the one before: then it has to change first.
+    An idle GPU has the same readings for hours, except its energy. A page without energy counts as
+    new. The first page after the agent's start is new, too, unless the earlier agent found it
+    frozen: then it must change first.
     """
     before = state.dcgm_page
-    new = before is not None and _said(seen) != _said(before)
-    if not seen.energy or new or state.dcgm_changed_at is None:
+    new = before is not None and _values(page) != _values(before)
+    if not page.energy or new or state.dcgm_changed_at is None:
         return now
     return min(state.dcgm_changed_at, now)
 
 
-def _said(seen: facts.DcgmSeen) -> tuple[object, ...]:
+def _values(seen: facts.DcgmSeen) -> tuple[object, ...]:
     return seen.energy, seen.gpus, seen.xids, seen.instance_xids
 
 
 def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
-    """A changed last Xid is an event, unless a better source was able to see that Xid itself.
+    """Record a changed last Xid, unless NVML or the kernel log would have reported that Xid.
 
-    Healthy GPUs may export none: a series that appears has changed, too. Under MIG each instance
-    has a last Xid of its own.
+    Healthy GPUs may export none, so a new series is a change, too. With MIG each instance has its
+    own last Xid.
     """
     before = on.state.dcgm_xids
     last: dict[tuple[str, int | None], int] = {
@@ -160,14 +158,16 @@ def _judge_xids(on: Judging, seen: facts.DcgmSeen) -> Judging:
 
 
 def _nvml_reports(on: Judging) -> bool:
-    """Whether the driver's events would have shown an Xid of the last pages."""
+    """Return whether NVML events would have reported an Xid of the last pages."""
     nvml = on.state.sources.get(facts.SourceName.NVML)
     up = nvml is not None and nvml.state is facts.SourceState.UP
     return up and nvml is not None and on.now - nvml.since > sources.RECORDS_LOST_S
 
 
-def _say(on: Judging, seen: facts.DcgmSeen, told: facts.SourceState, reason: str) -> Judging:
+def _set_state(
+    on: Judging, seen: facts.DcgmSeen, state: facts.SourceState, reason: str
+) -> Judging:
     change = facts.SourceChanged(
-        at=seen.at, source=facts.SourceName.DCGM, state=told, reason=reason
+        at=seen.at, source=facts.SourceName.DCGM, state=state, reason=reason
     )
     return sources.change_source(on, change)

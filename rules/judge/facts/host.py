@@ -1,9 +1,8 @@
-"""Judge the host: network ports down, hung tasks, the fabric manager.
+"""Check the host: network ports, hung tasks, the fabric manager.
 
-Called by `judge.facts.sources.take_host`. A port that was never seen active is not in use. A hung
-task is found in the kernel log; here it ends with the boot, or once the log is silent and all GPUs
-answer again. A fabric manager is missed only where it ran earlier in this boot. Nothing here is
-above Degraded, Report.
+A port that was never active is not in use. A hung task is reported by the kernel log; it ends with
+a reboot, or when the log is silent and all GPUs answer. A fabric manager is missed only if it ran
+earlier in this boot. No finding is above Degraded, Report.
 """
 
 from typing import Final, NamedTuple
@@ -34,7 +33,7 @@ _MAX_PORTS: Final = 64
 
 
 def judge_ports(on: Judging, seen: HostSeen) -> Judging:
-    """Take one check at the ports; a host without adapters has none to look at."""
+    """Take one poll of the network ports."""
     known = _named(on.state)
     ports = {
         port.name: _stepped(on.state.ports.get(port.name, PortView()), port, on.now, known=known)
@@ -47,7 +46,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
     down = [
         name
         for name, at in since.items()
-        if not ports[name].good_looks and on.now - at >= on.thresholds[PORT_DOWN].value
+        if not ports[name].good_polls and on.now - at >= on.thresholds[PORT_DOWN].value
     ]
     if known or not down:
         return on
@@ -63,7 +62,7 @@ def judge_ports(on: Judging, seen: HostSeen) -> Judging:
 
 
 def _named(state: NodeState) -> frozenset[str]:
-    """The ports that an open finding names: an earlier agent on this node saw them active."""
+    """Return the ports of the active incident: an earlier agent saw them active."""
     return frozenset(
         name
         for incident in state.incidents
@@ -73,26 +72,26 @@ def _named(state: NodeState) -> frozenset[str]:
 
 
 def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[str]) -> PortView:
-    """One port after a check."""
+    """Return the state of one port after a poll."""
     if port.active:
-        good = view.good_looks + 1
+        good = view.good_polls + 1
         if view.down_since is None or good >= reasons.REASONS[PORT_DOWN].closes_on.count:
             return PortView(was_active=True)
-        return replace(view, was_active=True, good_looks=good)
+        return replace(view, was_active=True, good_polls=good)
     if not view.was_active and port.name not in known:
         return view
     since = now if view.down_since is None else min(view.down_since, now)
-    return replace(view, down_since=since, good_looks=0)
+    return replace(view, down_since=since, good_polls=0)
 
 
 HUNG: Final = "HungNvidiaTask"
 _REPEATS_WITHIN_S: Final = 150.0
-"""The kernel looks for hung tasks every 120 s and names again the one that still hangs. Source:
-Linux kernel.hung_task_timeout_secs, its default and some slack."""
+"""The kernel checks for hung tasks every 120 s and reports each that still hangs. Source: Linux
+kernel.hung_task_timeout_secs, its default plus slack."""
 
 
 def end_hung_tasks(on: Judging) -> Judging:
-    """A hung task of the kernel log is over when the log falls silent and all GPUs answer."""
+    """Close hung tasks once the kernel log is silent about them and all GPUs answer."""
     on = recording.close_where(
         on, lambda i: i.rebooted and i.row.reason == HUNG, ClosesKind.REBOOT
     )
@@ -112,26 +111,26 @@ def end_hung_tasks(on: Judging) -> Judging:
     return standing.close_standing(on, HUNG, None, ClosesKind.STATE)
 
 
-NO_DATA: Final = "NotSeen"
+NO_SERVICES: Final = "NotSeen"
 
 
 class Host(NamedTuple):
-    """A poll of the host, and what is known of its GPUs."""
+    """A poll of the host and the state of its GPUs."""
 
     state: NodeState
     seen: HostSeen
 
 
 def _fabric_manager(host: Host, _: Threshold) -> CheckResult | None:
-    """NVSwitches of this machine need one; those of a rack have theirs in the switch trays.
+    """Return whether a fabric manager that ran in this boot has stopped.
 
-    One that never ran shows in the GPUs themselves: they do not register with the fabric, or no
-    link comes up.
+    NVSwitches of this machine need one; in a rack it runs in the switch trays. One that never ran
+    shows in the GPUs: they do not register with the fabric, or no link comes up.
     """
     view = _view(host.state, Service.FABRIC_MANAGER)
     if view.running is None or not view.ran or not _has_own_switches(host.state):
         return None
-    evidence = f"{Service.FABRIC_MANAGER.value} ran earlier in this boot and does not run now"
+    evidence = f"{Service.FABRIC_MANAGER.value} ran earlier in this boot and is not running now"
     return standing.flag(bad=not view.running, evidence=evidence)
 
 
@@ -145,7 +144,7 @@ _FABRIC_MANAGER: Final = Check(
 
 
 def judge_services(on: Judging, seen: HostSeen) -> Judging:
-    """Take one poll, unless the driver is coming, going, or out of sight."""
+    """Take one poll of the services, unless the driver is starting, stopping or not visible."""
     check = _FABRIC_MANAGER
     on = recording.close_where(
         on, lambda i: i.rebooted and i.row.reason == check.reason, ClosesKind.REBOOT
@@ -153,27 +152,26 @@ def judge_services(on: Judging, seen: HostSeen) -> Judging:
     on = on.replace(services=_services(on.state, seen))
     if not _settled(on):
         return on
-    look = check.measure(Host(on.state, seen), check.limit(on.thresholds))
-    on = _counted_unknown(on, check, unseen=look is None and not seen.services)
-    return standing.judge_check(on, check, look, SourceName.HOST) if look else on
+    result = check.measure(Host(on.state, seen), check.limit(on.thresholds))
+    on = _counted_unknown(on, check, no_data=not (result or seen.services))
+    return standing.judge_check(on, check, result, SourceName.HOST) if result else on
 
 
-def _counted_unknown(on: Judging, check: Check[Host], *, unseen: bool) -> Judging:
-    """What was found while the services were in sight does not outlast that for ever.
-
-    Nobody can say any more that it stands, or that it ended.
-    """
-    key = check.reason + NO_DATA
+def _counted_unknown(on: Judging, check: Check[Host], *, no_data: bool) -> Judging:
+    """Close a finding about services after enough polls without data about them."""
+    key = check.reason + NO_SERVICES
     old = standing.memory_of(on.state, key) or Gauge()
-    looks = old.step(bad=unseen, good=not unseen, threshold=check.limit(on.thresholds))
-    on = on.remember(key, looks)
-    if not looks.raised or not standing.is_raised(on.state, check.reason):
+    polls = old.step(bad=no_data, good=not no_data, threshold=check.limit(on.thresholds))
+    on = on.remember(key, polls)
+    if not polls.raised or not standing.is_raised(on.state, check.reason):
         return on
-    return standing.close_standing(on.remember(check.reason, Gauge()), check.reason, None, NO_DATA)
+    return standing.close_standing(
+        on.remember(check.reason, Gauge()), check.reason, None, NO_SERVICES
+    )
 
 
 def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
-    """Out of sight, what ran is remembered and what runs is not known."""
+    """Return the services: whether each runs (None: unknown) and whether it ran in this boot."""
     return {
         service: ServiceView(
             running=seen.services.get(service),
@@ -185,7 +183,7 @@ def _services(state: NodeState, seen: HostSeen) -> dict[Service, ServiceView]:
 
 
 def _settled(on: Judging) -> bool:
-    """Services come up after the boot, and go with the driver that is taken away on purpose."""
+    """Return whether services should run: not during boot, nor while the driver is released."""
     return (
         on.state.source(SourceName.NVML) is SourceState.UP
         and not on.state.standing_down
@@ -194,9 +192,9 @@ def _settled(on: Judging) -> bool:
 
 
 def _has_own_switches(state: NodeState) -> bool:
-    """Whether NVSwitches of this machine join its GPUs, and not those of a rack.
+    """Return whether the GPUs are connected by NVSwitches of this machine, not of a rack.
 
-    A rack shows in an NVLink domain, or in links to a Grace processor.
+    A rack has an NVLink domain, or links to a Grace processor.
     """
     topology = state.topology
     if topology is not None and nvlink_domain(topology):

@@ -1,13 +1,11 @@
-"""Judge one line of the kernel log: which reason it stands for, on which GPU; and what repeats.
+"""Turn lines of the kernel log into findings, and detect repeated Xid 13 and 31.
 
-Called by `judge` for every new kernel record. What a number means is the catalog's business
-(`rules.catalog.xid`), how findings become incidents that of `judge.recording`. A line never says
-more than what it is: text is kept as evidence and never interpreted again.
+The meaning of an Xid is in `rules.catalog.xid`; `judge.recording` turns findings into incidents.
+The text of a line is kept as evidence only.
 
-Xid 13 and 31 are a program's fault, until the same GPU repeats them at the same place. Their
-lines are counted in bursts. A burst is judged with those before it a moment after it began, once
-the other GPUs have printed their lines, too. What another GPU of the node shows as well never
-speaks against the hardware.
+Xid 13 and 31 are program errors until one GPU repeats them at the same place. Their lines are
+counted in bursts. A burst is assessed shortly after it began, when the lines of other GPUs are
+read, too. If another GPU of the node shows the same, the hardware is not at fault.
 """
 
 from typing import Final
@@ -47,7 +45,7 @@ from rules.kernel_log.record import KernelLine, LineKind
 from rules.text import pci_address
 
 ROW_REMAP_XIDS: Final = frozenset({63, 177})
-"""The driver noted a row or bank to be remapped: it takes effect at the next reset."""
+"""A row or bank will be remapped at the next reset."""
 
 _REMAP_XIDS: Final = frozenset({63, 64})
 
@@ -61,10 +59,10 @@ _NO_PROOF: Final = frozenset(
         LineKind.D3COLD,
     }
 )
-"""Lines that healthy GPUs have printed, too: they count when the present agrees."""
+"""Lines that healthy GPUs also print: they count only if current data confirms them."""
 
 _PCI_KINDS: Final = frozenset({LineKind.PCIE_BANDWIDTH, LineKind.D3COLD})
-"""Lines about any PCI device: of interest only where the device is a GPU of gpuward."""
+"""Lines about any PCI device: used only if the device is a GPU."""
 
 _PORT_KINDS: Final = frozenset({LineKind.AER, LineKind.DPC})
 """Lines about a GPU or a bridge above one."""
@@ -72,48 +70,48 @@ _PORT_KINDS: Final = frozenset({LineKind.AER, LineKind.DPC})
 _FATALITY: Final = {True: "Fatal", False: "Non-fatal", None: ""}
 
 
-def judge_line(on: Judging, seen: KernelLineSeen) -> Judging:
-    """Take one recognised record; a record already judged changes nothing.
+def judge_line(on: Judging, record: KernelLineSeen) -> Judging:
+    """Take one recognized record; a record that was already taken changes nothing.
 
-    Records that syslog(2) gave carry no sequence (-1): they never move the cursor, and those of
-    the past are reported by their content (`judge.recording`).
+    Records from syslog(2) have no sequence number (-1) and never move the cursor. Old ones are
+    recognized by their content (`judge.recording`).
     """
-    if seen.sequence >= 0:
-        if seen.boot_id == on.state.cursor_boot and seen.sequence <= on.state.cursor_seq:
+    if record.sequence >= 0:
+        if record.boot_id == on.state.cursor_boot and record.sequence <= on.state.cursor_seq:
             return on
-        on = on.replace(cursor_boot=seen.boot_id, cursor_seq=seen.sequence)
-    line = seen.line
+        on = on.replace(cursor_boot=record.boot_id, cursor_seq=record.sequence)
+    line = record.line
     match line.kind:
         case LineKind.GPU_UUID:
             return on.then(_learn_address(on.state, line))
         case LineKind.DRIVER_LOAD:
-            return _was_reset(on, seen)
+            return _was_reset(on, record)
         case LineKind.XID:
-            return _judge_xid(on, seen)
+            return _judge_xid(on, record)
         case LineKind.SXID:
-            return _judge_sxid(on, seen)
+            return _judge_sxid(on, record)
         case _:
-            return _judge_other(on, seen)
+            return _judge_other(on, record)
 
 
-def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
-    line = seen.line
+def _judge_xid(on: Judging, record: KernelLineSeen) -> Judging:
+    line = record.line
     if line.xid is None:
         return on
     gpu_id = identify(on.state, line.gpu_uuid or "", line.pci or "")
     if line.xid == RECOVERY_ACTION_XID and line.recovery_to is not None:
-        return _judge_action(on, seen, line.recovery_to)
-    if line.xid == RECOVERY_ACTION_XID and not seen.lookback:
-        on = sources.hint_to_look(on, gpu_id)  # an action that the line does not name
+        return _judge_action(on, record, line.recovery_to)
+    if line.xid == RECOVERY_ACTION_XID and not record.lookback:
+        on = sources.hint_to_poll(on, gpu_id)  # the line does not name the recovery action
     buckets = nvidia_buckets(line.xid, line.registers)
     row = reason_for_line(line, on.state.branch)
     view = find_gpu(on.state, *gpu_id)
     if line.xid in _REMAP_XIDS and view is not None and view.values.get(Signal.REMAP_FAILURE):
         row = reason_for_xid(line.xid, driver=on.state.branch, remap_failed=True)
-    on, row = readings.count_link_fault(on, line, row, gpu_id, seen.at)
-    if not seen.lookback:
-        on = count_repeat(on, line, gpu_id, seen.at)
-    finding = _finding(on.state, seen, row)
+    on, row = readings.count_link_fault(on, line, row, gpu_id, record.at)
+    if not record.lookback:
+        on = count_repeat(on, line, gpu_id, record.at)
+    finding = _finding(on.state, record, row)
     finding = replace(
         finding,
         xid=line.xid,
@@ -121,57 +119,57 @@ def _judge_xid(on: Judging, seen: KernelLineSeen) -> Judging:
         asks=line.asks,
         nvidia=NvidiaAction(immediate=buckets[0], investigatory=buckets[1]) if buckets else None,
     )
-    if line.xid in ROW_REMAP_XIDS and not seen.lookback:
+    if line.xid in ROW_REMAP_XIDS and not record.lookback:
         on = on.then(_note_pending(on.state, gpu_id))
     return recording.record(on, finding)
 
 
-def _judge_action(on: Judging, seen: KernelLineSeen, value: int) -> Judging:
-    line = seen.line
+def _judge_action(on: Judging, record: KernelLineSeen, value: int) -> Judging:
+    line = record.line
     gpu_id = identify(on.state, line.gpu_uuid or "", line.pci or "")
     finding = recording.finding_for_action(
-        on.state, value, seen.at, SourceName.KERNEL_LOG, line.text
+        on.state, value, record.at, SourceName.KERNEL_LOG, line.text
     )
     finding = replace(
         finding,
         xid=line.xid,
-        sequence=_sequence(seen),
-        lookback=seen.lookback,
+        sequence=_sequence(record),
+        lookback=record.lookback,
         gpu_id=gpu_id,
     )
     on = recording.take_answer(on, gpu_id, value, finding=finding)
     if value != reasons.NO_ACTION:
         return on
-    return _was_reset(on, seen, gpu_id)
+    return _was_reset(on, record, gpu_id)
 
 
-def _was_reset(on: Judging, seen: KernelLineSeen, gpu_id: GpuId = NO_GPU_ID) -> Judging:
-    """Note the reset that a line tells of.
+def _was_reset(on: Judging, record: KernelLineSeen, gpu_id: GpuId = NO_GPU_ID) -> Judging:
+    """Record the reset that a line reports.
 
-    A numbered line of the past comes after everything that an earlier agent published, or it
-    would not be judged; its time is the kernel clock's, which falls behind that agent's.
+    A numbered line from before the agent's start is newer than everything that an earlier agent
+    published. Its time is from the kernel's clock, which may be behind.
     """
-    if not seen.lookback:
+    if not record.lookback:
         return closing.note_reset(on, gpu_id)
-    slack_s = PAST_CLOCK_S if seen.sequence >= 0 else 0.0
-    return closing.note_reset(on, gpu_id, since=seen.at, slack_s=slack_s)
+    slack_s = PAST_CLOCK_S if record.sequence >= 0 else 0.0
+    return closing.note_reset(on, gpu_id, since=record.at, slack_s=slack_s)
 
 
-def _judge_sxid(on: Judging, seen: KernelLineSeen) -> Judging:
-    line = seen.line
+def _judge_sxid(on: Judging, record: KernelLineSeen) -> Judging:
+    line = record.line
     row = reasons.reason_for_sxid(line.sxid_fatal)
-    word = _FATALITY[line.sxid_fatal]
-    evidence = line.text if not word or word in line.text else f"{word}: {line.text}"
-    finding = _finding(on.state, seen, row)
+    fatality = _FATALITY[line.sxid_fatal]
+    evidence = line.text if fatality in line.text else f"{fatality}: {line.text}"
+    finding = _finding(on.state, record, row)
     return recording.record(on, replace(finding, scope=Scope.NODE, evidence=evidence))
 
 
-def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
-    line = seen.line
+def _judge_other(on: Judging, record: KernelLineSeen) -> Judging:
+    line = record.line
     if line.erring and line.erring != line.pci:
-        # A port passes on the error of a device below it: which need not be the GPU beside that.
+        # A port forwards the error of a device below it, which may be another one than the GPU.
         line = replace(line, pci=line.erring)
-        seen = replace(seen, line=line)
+        record = replace(record, line=line)
     if line.kind in _PCI_KINDS and not _is_gpu(on.state, line.pci or ""):
         return on
     if line.kind is LineKind.AER:
@@ -182,20 +180,20 @@ def _judge_other(on: Judging, seen: KernelLineSeen) -> Judging:
         return on
     row = reasons.REASONS[reason]
     if line.kind is LineKind.GSP_ERROR and line.detail is not None:
-        # The first lines of a GSP that hangs, which laptops print for hours without disruption.
+        # The first lines of a hung GSP; laptops print them for hours without any problem.
         row = replace(being_judged(row), closes_on=SILENCE_3M)
-    finding = replace(_finding(on.state, seen, row), needs_present=line.kind in _NO_PROOF)
+    finding = replace(_finding(on.state, record, row), needs_present=line.kind in _NO_PROOF)
     if line.kind in _PORT_KINDS and not _is_gpu(on.state, line.pci or ""):
         return _judge_port(on, line, finding)
     return recording.record(on, finding)
 
 
 def _judge_port(on: Judging, line: KernelLine, finding: Finding) -> Judging:
-    """A bridge speaks: of the GPUs behind it, or of some other device's trouble."""
+    """Record the line of a bridge, for the GPUs below it."""
     contained = line.kind is LineKind.DPC
     found = recording.about_gpus_below(on.state, finding, line.pci or "", each=contained)
     if contained and not found:
-        # No known GPU is behind the port; one that is cut off all the same will be missed.
+        # No known GPU is below the port; if one is cut off, it will be reported as missing.
         row = replace(being_judged(finding.row), closes_on=SILENCE_3M)
         found = (replace(finding, row=row),)
     for one in found:
@@ -203,32 +201,32 @@ def _judge_port(on: Judging, line: KernelLine, finding: Finding) -> Judging:
     return on
 
 
-def _finding(state: NodeState, seen: KernelLineSeen, row: Reason) -> Finding:
-    line = seen.line
+def _finding(state: NodeState, record: KernelLineSeen, row: Reason) -> Finding:
+    line = record.line
     gpu_id = identify(state, line.gpu_uuid or "", line.pci or "")
     mig = None
     if line.mig_gi is not None or line.mig_ci is not None:
         mig = MigInstance(gi=line.mig_gi, ci=line.mig_ci)
     return Finding(
-        at=seen.at,
+        at=record.at,
         row=row,
         gpu_id=gpu_id,
         source=SourceName.KERNEL_LOG,
         evidence=line.text,
-        sequence=_sequence(seen),
-        lookback=seen.lookback,
+        sequence=_sequence(record),
+        lookback=record.lookback,
         mig=mig,
         links=(line.link,) if line.link is not None and line.link >= 0 else (),
         scope=Scope.GPU if any(gpu_id) else Scope.NODE,
     )
 
 
-def _sequence(seen: KernelLineSeen) -> int | None:
-    return seen.sequence if seen.sequence >= 0 else None
+def _sequence(record: KernelLineSeen) -> int | None:
+    return record.sequence if record.sequence >= 0 else None
 
 
 def _learn_address(state: NodeState, line: KernelLine) -> NodeState:
-    """The driver's own map from address to UUID: all that is left when NVML is dead."""
+    """Return the state with the driver's address of a UUID, which is needed when NVML fails."""
     if not line.pci or not line.gpu_uuid:
         return state
     address = pci_address.plain_address(line.pci)
@@ -256,14 +254,14 @@ def _is_gpu(state: NodeState, pci: str) -> bool:
 
 _AT_A_PLACE: Final = f"Xid {PLACED_XID} at "
 _MAX_PLACES: Final = 2
-"""More than one place says nothing about any of them."""
+"""A burst at more than one place points at none of them."""
 _HOUR_S: Final = 3600
 
 
 def count_repeat(on: Judging, line: KernelLine, gpu_id: GpuId, at: float) -> Judging:
-    """Note a burst that this line begins: there was none of its Xid for three minutes.
+    """Start a burst if there was no line of this Xid for three minutes, else add to it.
 
-    The line with the place and the one with the process are not always the same line.
+    The place and the process may be in different lines.
     """
     xid = line.xid
     if xid not in REPEATING_XIDS or not any(gpu_id):
@@ -292,9 +290,9 @@ def count_repeat(on: Judging, line: KernelLine, gpu_id: GpuId, at: float) -> Jud
 
 
 def judge_repeats(on: Judging) -> Judging:
-    """Judge the bursts that are due; the ledger counts them, since it outlives the agent."""
+    """Assess the bursts that are due; the ledger counts them, because it outlasts the agent."""
     delay_s = on.thresholds["ContextDelay"].value
-    # A clock that went back waits no longer.
+    # No wait after the clock was set back.
     due = [each for each in on.state.repeats if not 0 < each.due_at - on.now <= delay_s]
     if not due:
         return on
@@ -306,15 +304,13 @@ def judge_repeats(on: Judging) -> Judging:
                 each.gpu_id, what, each.at, "RepeatWindow", apart_s=apart_s, family=_AT_A_PLACE
             )
     for each in due:
-        if evidence := _against_its_place(on, each):
+        if evidence := _repetition(on, each):
             on = _raise_repeated(on, each, evidence)
     return on
 
 
 def _place_of(burst: Repeat) -> str:
-    """What its repetition would speak against; empty for a burst all over the chip, or of
-    nowhere.
-    """
+    """Return the ledger key of a burst; empty if it has several places or none."""
     if burst.xid != PLACED_XID:
         return f"Xid {burst.xid}"
     if len(burst.places) != 1:
@@ -323,24 +319,23 @@ def _place_of(burst: Repeat) -> str:
     return f"{_AT_A_PLACE}GPC {gpc}, TPC {tpc}"
 
 
-def _against_its_place(on: Judging, burst: Repeat) -> str:
-    """What speaks against the GPU: enough bursts at one place, which no other GPU shows."""
-    what, window_s = _place_of(burst), on.thresholds["RepeatWindow"].value
-    seen = on.times(burst.gpu_id, what, "RepeatWindow")
+def _repetition(on: Judging, burst: Repeat) -> str:
+    """Return the evidence of enough bursts at one place that no other GPU shows; else empty."""
+    what = _place_of(burst)
+    hours = round(on.thresholds["RepeatWindow"].value / _HOUR_S)
+    bursts = on.times(burst.gpu_id, what, "RepeatWindow")
     elsewhere = any(
         owner not in burst.gpu_id and on.times((owner,), name, "RepeatWindow")
         for owner, name in on.state.ledger
         if name.startswith(f"Xid {burst.xid}")
     )
-    if not what or seen < on.thresholds["RepeatBursts"].value or elsewhere:
+    if not what or bursts < on.thresholds["RepeatBursts"].value or elsewhere:
         return ""
-    return (
-        f"{what}: {seen} bursts within {round(window_s / _HOUR_S)} h, on no other GPU of this node"
-    )
+    return f"{what}: {bursts} bursts within {hours} h, on no other GPU of this node"
 
 
 def _raise_repeated(on: Judging, burst: Repeat, evidence: str) -> Judging:
-    """Degraded, Report: whatever repeats, these two never do more by themselves."""
+    """Raise a repeated Xid 13 or 31 to Degraded, Report; never to more."""
     row = replace(
         reason_for_xid(burst.xid, driver=on.state.branch),
         severity=Severity.DEGRADED,

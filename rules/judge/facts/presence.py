@@ -1,10 +1,9 @@
-"""Is every GPU there: inventory, PCI bus, lost polls and the expected count, put together.
+"""Detect lost and missing GPUs from inventory, PCI bus, lost polls and the expected count.
 
-Called by `judge` for inventories, PCI looks, presence readings and failed calls. An absent
-driver is not eight lost GPUs: nothing is judged lost unless the driver is loaded, other GPUs
-answer, and nobody asked us to let go. Lost is a GPU that was seen in this boot and of which more
-is known than its absence: its configuration space reads all ones, the driver or a kernel line
-reports it. Fewer than expected without that are a wrong count, or were removed on purpose.
+A GPU is lost only if the driver is loaded, other GPUs answer and the GPUs are not released on
+request, so an absent driver does not count as lost GPUs. A lost GPU was seen in this boot, and its
+configuration space reads all ones, or the driver or a kernel line reports the loss. Otherwise a
+missing GPU is a count mismatch, or was removed on purpose.
 """
 
 from typing import Final
@@ -35,13 +34,13 @@ MISMATCH: Final = "GPUCountMismatch"
 BY_REPLACEMENT: Final = "GPUReplaced"
 _BUS_FAILED: Final = (recording.CONTAINMENT, "PcieAerUncorrected", "DeviceInaccessible")
 _SAME_POLL_S: Final = 1.0
-"""What is closer than this is one poll. Source: gpuward, a confirming poll comes 2 s later."""
+"""Readings closer than this are one poll. Source: gpuward, a confirming poll comes 2 s later."""
 _ANSWER_AGE_S: Final = 60.0
 """A GPU that answered within four polls counts as answering. Source: gpuward."""
 
 
 def take_inventory(on: Judging, seen: Inventory) -> Judging:
-    """Take what the driver enumerates; another driver or UUID starts every baseline again."""
+    """Take the GPUs that the driver enumerates; another driver version resets the counters."""
     if seen.driver != on.state.driver and on.state.driver:
         gpus = {key: replace(view, counters={}) for key, view in on.state.gpus.items()}
         on = on.replace(gpus=gpus)
@@ -66,12 +65,12 @@ def take_inventory(on: Judging, seen: Inventory) -> Judging:
 
 
 def take_functions(on: Judging, seen: PciSeen) -> Judging:
-    """Take one check at the PCI bus: learn the count, and look for what is gone."""
+    """Take one scan of the PCI bus: learn the count and detect missing GPUs."""
     first = not on.state.pci_at
     on = on.replace(functions=seen.functions[: 4 * MAX_GPUS], pci_at=on.now)
     present = expected_gpus.gpu_addresses(on.state.functions, on.state.excluded)
     if first and on.state.bridges.keys().isdisjoint(present):
-        # What an earlier agent published where GPUs are, it may have had from the driver alone.
+        # An earlier agent may have published addresses that only the driver reported.
         on = on.replace(bridges={})
     on = on.then(recording.learn_bridges(on.state, on.state.functions))
     key = expected_gpus.hardware_key(on.state.node.product_uuid, on.state.node.instance_type)
@@ -79,20 +78,20 @@ def take_functions(on: Judging, seen: PciSeen) -> Judging:
     if not _may_judge(on.state):
         return on
     for address in sorted({*present, *(view.pci for view in on.state.gpus.values() if view.pci)}):
-        on = _look(on, address)
+        on = _check_address(on, address)
     return count_gpus(on)
 
 
-def lost_poll(on: Judging, gpu_id: GpuId, evidence: str, *, said: bool) -> Judging:
-    """One poll did not reach the GPU; `said`: the driver answered that it is lost."""
+def lost_poll(on: Judging, gpu_id: GpuId, evidence: str, *, reported_lost: bool) -> Judging:
+    """Take a poll that did not reach the GPU; `reported_lost`: the driver reported it lost."""
     view = find_gpu(on.state, *gpu_id)
     if view is None or not _may_judge(on.state):
         return on
-    return _step_lost(on, view, evidence, gone=True, said=said)
+    return _step_lost(on, view, evidence, gone=True, reported_lost=reported_lost)
 
 
 def answered_poll(on: Judging, gpu_id: GpuId) -> Judging:
-    """One poll was answered."""
+    """Take a poll that the GPU answered."""
     view = find_gpu(on.state, *gpu_id)
     if view is None or view.lost == Gauge():
         return on
@@ -100,7 +99,7 @@ def answered_poll(on: Judging, gpu_id: GpuId) -> Judging:
 
 
 def count_gpus(on: Judging) -> Judging:
-    """Compare what the driver enumerates with what should be there."""
+    """Compare the number of enumerated GPUs with the expected number."""
     if not _may_judge(on.state) or not on.state.inventory_at:
         return on
     if abs(on.now - on.state.missing_at) < _SAME_POLL_S:
@@ -111,8 +110,8 @@ def count_gpus(on: Judging) -> Judging:
     if expected.source not in (expected_gpus.CONFIG, expected_gpus.ANNOTATION):
         missing -= len(expected_gpus.given_away(on.state.functions, on.state.excluded))
     old, limit = on.state.missing, on.thresholds[MISMATCH]
-    look = standing.above(limit, missing, "")
-    new = old.step(bad=look.bad, good=look.good, threshold=limit)
+    result = standing.above(limit, missing, "")
+    new = old.step(bad=result.bad, good=result.good, threshold=limit)
     on = on.replace(missing=new, missing_at=on.now)
     if on.state.missing.raised and missing > 0:
         return _report_missing(on, expected, enumerated)
@@ -124,22 +123,23 @@ def count_gpus(on: Judging) -> Judging:
 
 
 def _explained(state: NodeState) -> int:
-    """How many GPUs that the driver does not enumerate are known to be lost: each is reported of
-    by its own incident, also one that a boot brought back neither to the driver nor to the bus.
+    """Return how many GPUs that the driver does not enumerate have an incident of their own.
+
+    This includes GPUs that are missing from both the driver and the bus since a reboot.
     """
     seen = [v for v in state.gpus.values() if not v.enumerated and _known_lost(state, v)]
-    accused = {
+    reported = {
         uuid
         for incident in state.incidents
         if incident.active and incident.lost
         for uuid in incident.gpus
     }
     unnamed = sum(not view.seen.uuid for view in seen)
-    return len(seen) + max(0, len(accused - state.gpus.keys()) - unnamed)
+    return len(seen) + max(0, len(reported - state.gpus.keys()) - unnamed)
 
 
 def _report_missing(on: Judging, expected: ExpectedGpus, enumerated: int) -> Judging:
-    """Of a GPU that is missing by the count alone nothing says that it is broken."""
+    """Report a count mismatch; the count alone does not show that a GPU is broken."""
     on_pci = len(expected_gpus.gpu_addresses(on.state.functions, on.state.excluded))
     page = on.state.view_source is SourceName.DCGM
     shown = "the dcgm-exporter page lists" if page else "the driver enumerates"
@@ -165,7 +165,7 @@ def _may_judge(state: NodeState) -> bool:
     return state.source(source) is SourceState.UP
 
 
-def _look(on: Judging, address: str) -> Judging:
+def _check_address(on: Judging, address: str) -> Judging:
     view = find_gpu(on.state, "", address)
     dead = _is_dead(on.state, address)
     if view is None:
@@ -177,16 +177,17 @@ def _look(on: Judging, address: str) -> Judging:
         back = not view.enumerated and view.lost != Gauge() and not _is_out_of_reach(view, on.now)
         return _step_lost(on, view, "", gone=False) if back else on
     if view.enumerated and _answers(view, on.now):
-        return on  # it still answers: the bus alone proves nothing
-    if not dead and not _is_out_of_reach(view, on.now) and not _is_accused(on.state, view):
-        return on  # the count tells of it
+        return on  # it still answers, so the bus alone is no proof
+    if not dead and not _is_out_of_reach(view, on.now) and not _is_reported(on.state, view):
+        return on  # the count mismatch covers it
     evidence = "PCI: the device is gone or its configuration space reads all ones"
-    return _step_lost(on, view, evidence, gone=True, said=True)
+    return _step_lost(on, view, evidence, gone=True, reported_lost=True)
 
 
 def _who_was_at(state: NodeState, address: str) -> GpuSeen:
-    """The GPU of the boot before; nobody where it is at another address now, or may yet be: cards
-    change their slots, and the bus its numbers, while the power is off.
+    """Return the GPU that was at the address in the previous boot; unknown if it may have moved.
+
+    While the power is off, cards may change slots and the bus may be renumbered.
     """
     known = state.before_boot.get(address)
     if known is None or not state.inventory_at or known.uuid in state.gpus:
@@ -195,37 +196,39 @@ def _who_was_at(state: NodeState, address: str) -> GpuSeen:
 
 
 def _is_out_of_reach(view: GpuView, now: float) -> bool:
-    """Whether the driver, asked for it, answered lately that it cannot reach it."""
+    """Return whether the driver recently reported that it cannot reach the GPU."""
     unreached = view.values.get(Signal.PRESENCE) in ("lost", "missing")
     return unreached and abs(now - view.read_at) < _ANSWER_AGE_S
 
 
 def _is_dead(state: NodeState, address: str) -> bool:
-    """Whether its configuration space reads all ones."""
+    """Return whether its configuration space reads all ones."""
     return any(each.config_space_ok is False for each in functions_at(state, address))
 
 
 def _is_missed(state: NodeState, address: str) -> bool:
-    """Whether the bus shows nothing any more where it once showed a GPU."""
+    """Return whether the bus shows no device any more where it showed a GPU."""
     once_there = state.pci_at > 0 and address in state.bridges
     return once_there and not functions_at(state, address)
 
 
 def _is_removed(on: Judging, view: GpuView) -> bool:
-    """Whether it was taken off the bus on purpose, for all that is known: the driver does not
-    reach it either, but a GPU that falls off makes the kernel print.
+    """Return whether the GPU was probably removed from the bus on purpose.
+
+    The driver does not reach it either, and the kernel log has no line about it, which it has when
+    a GPU falls off the bus.
     """
     lost_at = on.state.records_lost_at
     complete = lost_at is None or abs(on.now - lost_at) > _ANSWER_AGE_S
     log_is_read = complete and on.state.source(SourceName.KERNEL_LOG) is SourceState.UP
-    told = bool(view.unavailable_at) and just_reported(view.unavailable_at, on.now)
-    if not log_is_read or told or not _is_missed(on.state, view.pci):
+    unavailable = just_reported(view.unavailable_at, on.now)
+    if not log_is_read or unavailable or not _is_missed(on.state, view.pci):
         return False
-    return not _answers(view, on.now) and not _is_accused(on.state, view)
+    return not _answers(view, on.now) and not _is_reported(on.state, view)
 
 
-def _is_accused(state: NodeState, view: GpuView) -> bool:
-    """Whether the kernel said that it is lost, or that its place on the bus failed."""
+def _is_reported(state: NodeState, view: GpuView) -> bool:
+    """Return whether the kernel reported the GPU lost, or an error of its port on the bus."""
     return _known_lost(state, view) or any(
         incident.active and incident.concerns(view.gpu_id) and incident.has_reason(reason)
         for incident in state.incidents
@@ -234,17 +237,17 @@ def _is_accused(state: NodeState, view: GpuView) -> bool:
 
 
 def _step_lost(
-    on: Judging, view: GpuView, evidence: str, *, gone: bool, said: bool = False
+    on: Judging, view: GpuView, evidence: str, *, gone: bool, reported_lost: bool = False
 ) -> Judging:
     if view.lost_at and abs(on.now - view.lost_at) < _SAME_POLL_S:
         return on
     if gone and _is_removed(on, view):
-        return on.with_gpu(replace(view, enumerated=False))  # the count tells of it
+        return on.with_gpu(replace(view, enumerated=False))  # the count mismatch covers it
     lost = view.lost.step(bad=gone, good=not gone, threshold=on.thresholds["GPULost"])
-    told = gone and bool(view.unavailable_at) and just_reported(view.unavailable_at, on.now)
-    if told:
+    unavailable = gone and just_reported(view.unavailable_at, on.now)
+    if unavailable:
         lost = Gauge(raised=True, bad=lost.bad)
-    since = _lost_since(view, on.now) if said else 0.0
+    since = _lost_since(view, on.now) if reported_lost else 0.0
     on = on.with_gpu(replace(view, lost=lost, lost_at=on.now, lost_since=since))
     if not gone:
         found = view.lost.raised and not lost.raised
@@ -252,13 +255,13 @@ def _step_lost(
     if not lost.raised or not _others_answer(on, view):
         return on
     missed = _is_dead(on.state, view.pci) or _is_missed(on.state, view.pci)
-    for_good = said and on.now - since >= on.thresholds["GPULostForGood"].value
-    confirmed = missed or told or for_good or _known_lost(on.state, view)
+    for_good = reported_lost and on.now - since >= on.thresholds["GPULostForGood"].value
+    confirmed = missed or unavailable or for_good or _known_lost(on.state, view)
     if confirmed:
         on = _end_mismatch(on, view, recording.SUPERSEDED)
     row = reasons.REASONS["GPULost" if confirmed else MISMATCH]
     if confirmed and not missed:
-        row = replace(row, closes_on=ON_RESET)  # it may answer again: the bus never missed it
+        row = replace(row, closes_on=ON_RESET)  # still on the bus, so it may answer again
     finding = Finding(
         at=on.now,
         row=row,
@@ -272,13 +275,13 @@ def _step_lost(
 
 
 def _lost_since(view: GpuView, now: float) -> float:
-    """The beginning of polls that all said lost; one that was missed breaks the row."""
+    """Return since when every poll reported the GPU lost, without a gap."""
     unbroken = view.lost_since and 0 <= now - view.lost_at <= _ANSWER_AGE_S
     return view.lost_since if unbroken else now
 
 
 def _found(on: Judging, view: GpuView) -> Judging:
-    """The GPU answers again: what only the driver's word called lost is healed."""
+    """Close the loss of a GPU that answers again, if only the driver reported it."""
     on = _end_mismatch(on, view, ClosesKind.STATE)
     return recording.close_for(
         on,
@@ -295,7 +298,7 @@ def _end_mismatch(on: Judging, view: GpuView, by: str) -> Judging:
 
 
 def _others_answer(on: Judging, view: GpuView) -> bool:
-    """Whether another GPU answers; a node's only GPU has no other to compare with."""
+    """Return whether another GPU answers; True for a node's only GPU."""
     others = [v for v in on.state.gpus.values() if v.enumerated and v.seen.uuid != view.seen.uuid]
     return not others or any(_answers(other, on.now) for other in others)
 
@@ -310,20 +313,18 @@ def _known_lost(state: NodeState, view: GpuView) -> bool:
 
 
 def _enumerate(on: Judging, gpu: GpuSeen) -> Judging:
-    """Take a GPU that the driver lists: it counts once per initialisation, and lists one that was
-    removed since.
-    """
+    """Take a GPU that the driver lists; its list may still have a GPU that was removed since."""
     old = on.state.gpus.get(gpu.uuid, GpuView(seen=gpu))
     removed = _is_out_of_reach(old, on.now) and _is_removed(on, old)
     return on.with_gpu(replace(old, seen=gpu, enumerated=not removed))
 
 
 def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[str]) -> Judging:
-    """A UUID never seen here at a known address: the GPU that was there has left the node.
+    """Remove GPUs that were replaced: a new UUID at their address.
 
-    A GPU that only changed its address is none of that: its UUID was known. An agent that started
-    after a reboot, and again before the driver spoke, knows no UUIDs of before: but on a node that
-    is complete without the GPU of a fault from before the boot, another one is in its place.
+    A GPU that only changed its address has a known UUID. After a reboot and an agent restart the
+    earlier UUIDs may be unknown. Then, if the node is complete without the GPU of an older fault,
+    that GPU was replaced.
     """
     named = {gpu.uuid for gpu in gpus}
     addresses = {pci_address.plain_address(gpu.pci) for gpu in gpus if gpu.pci}
@@ -350,7 +351,7 @@ def _forget_replaced(on: Judging, gpus: tuple[GpuSeen, ...], known: frozenset[st
 
 
 def _name_incidents(state: NodeState) -> NodeState:
-    """Give incidents that knew an address only the UUID that the driver now names."""
+    """Add the UUIDs that the driver now reports to incidents that have only an address."""
     uuids = {v.pci: v.seen.uuid for v in state.gpus.values() if v.pci and v.enumerated}
     changed = tuple(
         replace(incident, gpus=tuple(uuids[pci] for pci in incident.pci))

@@ -1,8 +1,7 @@
-"""Judge what is read of one GPU: polls, and the return of its NVLinks.
+"""Check the readings of one GPU, count its NVLink errors and detect recovered NVLinks.
 
-Called by `judge` for NVML readings, and for a dcgm-exporter page where NVML is off;
-by `judge.facts.kernel` for lines about a link. Absent values are neither good nor bad.
-What each check measures stands in `judge.facts.checks`.
+Readings come from NVML, or from dcgm-exporter where NVML is off. Absent values are neither good
+nor bad. The checks are in `judge.facts.checks`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,16 +23,16 @@ from rules.judge.state import Counter, GpuView, Judging
 from rules.kernel_log.record import KernelLine
 
 _PENDING_REASONS: Final = frozenset({"RowRemapPending", "RepairPending", "RetiredPagesPending"})
-"""Work that the next reset of the GPU does."""
+"""Repairs that the next reset of the GPU completes."""
 _PROVE_RESET: Final = frozenset(
     check.reason
     for check in checks.FLAGS
     if reasons.REASONS[check.reason].closes_on.kind is ClosesKind.RESET
     and check.reason != checks.RECOVERY_FAILED
 )
-"""Flags that nothing but a reset of the GPU makes good again."""
+"""Flags that only a reset of the GPU clears."""
 _LONGEST_RATE_GAP_S: Final = 600.0
-"""A rate over a longer gap says nothing about now. Source: gpuward, ten polls."""
+"""A rate over a longer gap is not current. Source: gpuward."""
 
 _COUNTERS: Final = frozenset(
     {
@@ -57,12 +56,12 @@ _COUNTERS: Final = frozenset(
 
 
 def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.NVML) -> Judging:
-    """Take one poll."""
+    """Take one poll of a GPU."""
     view = state.find_gpu(on.state, seen.gpu, seen.pci)
     if view is None:
         view = GpuView(seen=GpuSeen(uuid=seen.gpu, index=-1, pci=seen.pci))
     values = seen.values
-    # A page of dcgm-exporter is all it has to say: what it stopped exporting is absent.
+    # A page of dcgm-exporter is complete: what it stopped exporting is absent.
     kept = {} if source is SourceName.DCGM else view.values
     view = replace(view, values={**kept, **values}, read_at=on.now)
     if view.values.get(Signal.PRESENCE, "present") != "present" or not values:
@@ -87,9 +86,7 @@ def judge_readings(on: Judging, seen: Readings, source: SourceName = SourceName.
 def _polled_action(
     on: Judging, view: GpuView, values: Mapping[Signal, Value], source: SourceName
 ) -> Judging:
-    """The recovery action by polling: a change takes one confirming re-read, or the driver's
-    event.
-    """
+    """Take a polled recovery action; a change needs a second read or the driver's event."""
     number = standing.number_of(values.get(Signal.RECOVERY_ACTION))
     if number is None or number < 0:
         return on
@@ -98,7 +95,7 @@ def _polled_action(
     if view.action == value or (view.action is None and value == 0):
         if (view.action, view.action_seen) != (value, None):
             on = on.with_gpu(replace(view, action=value, action_seen=None))
-        # A page of dcgm-exporter may be older than the Xid that asks.
+        # A page of dcgm-exporter may be older than the Xid.
         asked = value == 0 and source is SourceName.NVML
         return recording.note_no_need(on, view.gpu_id) if asked else on
     if view.action_seen != value and not state.just_reported(view.reported_at, on.now):
@@ -129,7 +126,7 @@ def _sample(
 
 
 def _other_limits(on: Judging, view: GpuView) -> list[float]:
-    """The power limits of the other GPUs of the same product, as read lately."""
+    """Return the recent power limits of the other GPUs of the same product."""
     return [
         limit
         for other in on.state.gpus.values()
@@ -142,13 +139,13 @@ def _other_limits(on: Judging, view: GpuView) -> list[float]:
 
 
 def _flags(on: Judging, view: GpuView, sample: Sample, source: SourceName) -> Judging:
-    """Flags one by one, with what their fall proves."""
+    """Take the flags; some that clear are evidence of a reset."""
     for check in checks.FLAGS:
-        look = check.measure(sample, check.limit(on.thresholds))
-        if look is None:
+        result = check.measure(sample, check.limit(on.thresholds))
+        if result is None:
             continue
         before = _flag(on, view, check.reason)
-        on = standing.judge_check(on, check, look, source, view, prefix=f"{source.value}: ")
+        on = standing.judge_check(on, check, result, source, view, prefix=f"{source.value}: ")
         after = _flag(on, view, check.reason)
         if check.reason in _PENDING_REASONS and (after != before or after.raised):
             pending = any(_flag(on, view, reason).seen for reason in _PENDING_REASONS)
@@ -164,7 +161,7 @@ def _flag(on: Judging, view: GpuView, reason: str) -> Latch:
 
 
 def _went_back(before: Mapping[Signal, Counter], values: Mapping[Signal, Value]) -> bool:
-    """Whether a counter since driver load shrank: the GPU was reset."""
+    """Return whether a counter since driver load decreased, which means a reset of the GPU."""
     for signal in checks.VOLATILE:
         value = standing.number_of(values.get(signal))
         if value is not None and signal in before and value < before[signal].value:
@@ -175,7 +172,7 @@ def _went_back(before: Mapping[Signal, Counter], values: Mapping[Signal, Value])
 def _rates(
     values: Mapping[Signal, Value], before: Mapping[Signal, Counter], now: float
 ) -> dict[Signal, float]:
-    """Increase per second of each counter that has a base and did not go back."""
+    """Return the increase per second of each counter with an earlier value."""
     rates = {}
     for signal, base in before.items():
         value = standing.number_of(values.get(signal))
@@ -188,33 +185,33 @@ def _rates(
 def _keep_counters(
     on: Judging, view: GpuView, values: Mapping[Signal, Value], before: Mapping[Signal, Counter]
 ) -> Judging:
-    fresh = {
+    new = {
         signal: Counter(at=on.now, value=number)
         for signal in _COUNTERS
         if (number := standing.number_of(values.get(signal))) is not None
     }
-    if not fresh:
+    if not new:
         return on
-    return on.with_gpu(replace(on.current(view), counters={**before, **fresh}))
+    return on.with_gpu(replace(on.current(view), counters={**before, **new}))
 
 
 _ON_LINK: Final = f"Xid {xid.NVLINK_XID} on link "
 
 _MANY_LINKS: Final = 3
-"""Links of one GPU that had an error within the day, each at another time: then it is the GPU's.
-Source: gpuward, as many as bursts of 13 at one place."""
+"""Links of one GPU with an error within a day, at different times, that point at the GPU. Source:
+gpuward, the same as for bursts of Xid 13 at one place."""
 
-_RETURNED_LOOKS: Final = 3
-"""Looks that find all links up after the last error. Source: gpuward, as for NVLinkDown."""
+_RETURNED_POLLS: Final = 3
+"""Polls that find all links up after the last error. Source: gpuward, as for NVLinkDown."""
 
 
 def count_link_fault(
     on: Judging, line: KernelLine, row: Reason, gpu_id: GpuId, at: float
 ) -> tuple[Judging, Reason]:
-    """Note an error of a link; its row is heavier when the same link, or two other links of the
-    same GPU, had one within the day.
+    """Count an error of a link and return its row, more severe if errors repeat within a day.
 
-    What the registers call harmless, or the consequence of another error, does not count.
+    They repeat if the same link, or two other links of the same GPU, had one. Errors that the
+    registers show as ignorable or as a consequence of another error do not count.
     """
     if line.xid in xid.NVLINK_XIDS and (view := state.find_gpu(on.state, *gpu_id)) is not None:
         on = on.with_gpu(replace(view, links_up=0))
@@ -237,7 +234,7 @@ def count_link_fault(
 
 
 def _erred_at(on: Judging, gpu_id: GpuId, since: float) -> dict[str, float]:
-    """When each link of a GPU last had an error after `since`, under either of its names."""
+    """Return when each link of a GPU last had an error after `since`, by UUID or address."""
     found: dict[str, float] = {}
     for (owner, what), entry in on.state.ledger.items():
         if owner in gpu_id and what.startswith(_ON_LINK) and entry.last_at >= since:
@@ -246,16 +243,16 @@ def _erred_at(on: Judging, gpu_id: GpuId, since: float) -> dict[str, float]:
 
 
 def _bursts(times: Iterable[float], apart_s: float) -> int:
-    """How many of these times are more than `apart_s` after the one before, the first included."""
+    """Return how many times are more than `apart_s` after the one before, plus the first."""
     ordered = sorted(times)
     return 1 + sum(later - earlier > apart_s for earlier, later in pairwise(ordered))
 
 
 def links_returned(on: Judging, view: GpuView) -> Judging:
-    """Take one check at a GPU's links: what waits for their return ends when it lasts."""
-    looks = view.links_up + 1 if present.all_links_up(on.state, view) else 0
-    on = on.with_gpu(replace(view, links_up=min(looks, _RETURNED_LOOKS)))
-    if looks < _RETURNED_LOOKS:
+    """Take one poll of a GPU's links; close the incidents of links that are up again."""
+    polls = view.links_up + 1 if present.all_links_up(on.state, view) else 0
+    on = on.with_gpu(replace(view, links_up=min(polls, _RETURNED_POLLS)))
+    if polls < _RETURNED_POLLS:
         return on
     return recording.close_for(on, view.gpu_id, _waits_for_links, ClosesKind.STATE)
 

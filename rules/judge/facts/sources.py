@@ -1,7 +1,6 @@
-"""The data sources: up or down and why, failed calls, driver events, orders to let go, the host.
+"""Take changes of data sources, failed calls, driver events, release requests and host facts.
 
-Called by `judge`. The loss of a data source is never a GPU failure: nothing here opens an incident
-for it.
+The loss of a data source is never a GPU failure and opens no incident.
 """
 
 from collections.abc import Mapping
@@ -38,7 +37,7 @@ RECORDS_LOST_S: Final = 120.0
 late as its collection interval, 30 s by default, and two polls. Source: dcgm-exporter."""
 
 LONGEST_STAND_DOWN_S: Final = 2 * 3600.0
-"""A pause that nobody ended by then was forgotten. Source: gpuward."""
+"""The longest release of the GPUs on request. Source: gpuward."""
 
 STARTING: Final = "Starting"
 DRIVER_ABSENT: Final = "DriverAbsent"
@@ -54,7 +53,7 @@ _CODE_NAMES: Final = {
     CODE_RESET_REQUIRED: "NVML_ERROR_RESET_REQUIRED",
 }
 _REASON_OF_CODE: Final = {11: "GPUIRQIssue", 14: "InfoRomCorrupt"}
-"""What a code says about a GPU that still answers."""
+"""The reason of a code for a GPU that still answers."""
 
 _DRIVER_CODES: Final = {
     4: "NoAccess",
@@ -64,16 +63,16 @@ _DRIVER_CODES: Final = {
     18: "DriverMismatch",
     999: DRIVER_ABSENT,
 }
-"""What they say about the driver."""
+"""The reason of a code for the driver."""
 
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
 
 def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
-    """Take what a collector says about itself.
+    """Take the state that a collector reports.
 
-    A collector that starts again after the agent's restart keeps its restored state for the grace,
-    so that a rollout of the agent turns no node to Unknown.
+    A collector that starts after an agent restart keeps its restored state for a grace period, so
+    that a rollout of the agent turns no node to Unknown.
     """
     old = on.state.sources.get(seen.source)
     if (
@@ -86,9 +85,10 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
         return on
     back = seen.source is facts.SourceName.NVML and seen.state is facts.SourceState.UP
     if back and old is not None and old.state is not facts.SourceState.UP:
-        # The driver may have been restarted meanwhile: links that train again were not down.
+        # The driver may have been restarted: links that retrain were not down.
         gpus = {
-            key: replace(v, checks=closing.without_looks(v)) for key, v in on.state.gpus.items()
+            key: replace(v, checks=closing.without_link_polls(v))
+            for key, v in on.state.gpus.items()
         }
         on = on.replace(gpus=gpus)
     since = old.since if old is not None and old.state is seen.state else on.now
@@ -100,24 +100,23 @@ def change_source(on: Judging, seen: facts.SourceChanged) -> Judging:
 
 
 def settle_driver(on: Judging) -> Judging:
-    """Where there is neither a driver nor a GPU, NVML is Absent by nature and blinds nobody.
+    """Set NVML without a driver to Absent on a node without GPUs, else to Down.
 
-    One NVIDIA function on the bus, one GPU that should be here, or a bus that was not observed,
-    and an absent driver is what keeps us from seeing.
+    The node has no GPU if the PCI bus was scanned, shows no NVIDIA device, and none is expected.
     """
     view = on.state.sources.get(facts.SourceName.NVML)
     if view is None or view.reason != DRIVER_ABSENT:
         return on
     none_here = on.state.pci_at > 0 and not on.state.functions and not on.state.expected.count
-    told = facts.SourceState.ABSENT if none_here else facts.SourceState.DOWN
-    if view.state is told:
+    state = facts.SourceState.ABSENT if none_here else facts.SourceState.DOWN
+    if view.state is state:
         return on
-    settled = SourceView(state=told, reason=DRIVER_ABSENT, since=on.now)
+    settled = SourceView(state=state, reason=DRIVER_ABSENT, since=on.now)
     return on.replace(sources={**on.state.sources, facts.SourceName.NVML: settled})
 
 
 def expire_restored(on: Judging) -> Judging:
-    """After the grace, a collector that did not speak is Down, whatever an earlier agent saw."""
+    """Set collectors that did not report within the grace period to Down."""
     if not on.state.restored_sources or on.now < on.state.started_at + START_GRACE_S:
         return on
     down = SourceView(state=facts.SourceState.DOWN, reason=STARTING, since=on.now)
@@ -131,7 +130,7 @@ def expire_restored(on: Judging) -> Judging:
 
 
 def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
-    """One NVML call failed: the code says whether driver, GPU or field is meant."""
+    """Take a failed NVML call; its code is about the driver, the GPU or a field."""
     if seen.of_driver and seen.code in _DRIVER_CODES:
         down = facts.SourceChanged(
             at=seen.at,
@@ -146,7 +145,7 @@ def judge_failed_call(on: Judging, seen: facts.CallFailed) -> Judging:
     name = _CODE_NAMES.get(seen.code, "NVML_ERROR")
     evidence = f"{seen.call} answered {name} ({seen.code})"
     if seen.code == CODE_LOST:
-        return presence.lost_poll(on, gpu_id, evidence, said=True)
+        return presence.lost_poll(on, gpu_id, evidence, reported_lost=True)
     if seen.code == CODE_RESET_REQUIRED:
         return reset_required(on, gpu_id, evidence)
     reason = _REASON_OF_CODE.get(seen.code)
@@ -170,26 +169,26 @@ _XID_OF_EVENT: Final = {
     facts.EventKind.NON_FATAL_POISON: 94,
     facts.EventKind.FATAL_POISON: 95,
 }
-"""The Xid that the driver prints for the same thing."""
+"""The Xid that the driver prints for the same event."""
 
 
 def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
-    """Take one event that the driver pushed: a hint to read the GPU now, or an Xid's number.
+    """Take one event of the driver: a hint to poll the GPU now, or the number of an Xid.
 
-    Where the kernel log is read, its line says the same and more: the number counts only if no
-    line came within `PRINTED_WITHIN_S`.
+    If the kernel log is read, its line has more details, so the event counts only if no line comes
+    within `PRINTED_WITHIN_S`.
     """
     gpu_id = identify(on.state, event.gpu, event.pci)
     if event.kind is facts.EventKind.RECOVERY_ACTION:
-        return hint_to_look(on, gpu_id)
+        return hint_to_poll(on, gpu_id)
     if event.kind is facts.EventKind.GPU_UNAVAILABLE:
-        return on if on.state.standing_down else hint_to_look(on, gpu_id, unavailable=True)
+        return on if on.state.standing_down else hint_to_poll(on, gpu_id, unavailable=True)
     of_kind = _XID_OF_EVENT.get(event.kind)
     xid = event.data if event.kind is facts.EventKind.XID else of_kind
     if xid is None or not 0 < xid < 1 << 16:
         return on
     if xid == RECOVERY_ACTION_XID:
-        on = hint_to_look(on, gpu_id)
+        on = hint_to_poll(on, gpu_id)
     named = event.gi is not None or event.ci is not None
     finding = Finding(
         at=event.at,
@@ -208,10 +207,8 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
 
 
 def judge_unprinted(on: Judging) -> Judging:
-    """Judge the Xids of events whose kernel line did not come in time: a rate limit may have
-    dropped it.
-    """
-    # An event of the future came before a step of the clock.
+    """Record the Xids of events without a kernel line in time; a rate limit may drop lines."""
+    # An event in the future is from before the clock was set back.
     due = [f for f in on.state.unprinted if not f.at <= on.now < f.at + PRINTED_WITHIN_S]
     if not due:
         return on
@@ -224,7 +221,7 @@ def judge_unprinted(on: Judging) -> Judging:
 
 
 def is_reported(state: NodeState, finding: Finding) -> bool:
-    """Whether an incident holds the same Xid of the same GPU already."""
+    """Return whether an incident has the same Xid of the same GPU already."""
     return any(
         incident.concerns(finding.gpu_id)
         and finding.xid in incident.xids
@@ -234,14 +231,14 @@ def is_reported(state: NodeState, finding: Finding) -> bool:
 
 
 def log_is_complete(on: Judging) -> bool:
-    """Whether every Xid of the last minutes was read from the kernel log, or will be."""
+    """Return whether the kernel log has shown, or will show, every Xid of the last minutes."""
     lost_at = on.state.records_lost_at
     complete = lost_at is None or abs(on.now - lost_at) > RECORDS_LOST_S
     return on.state.source(facts.SourceName.KERNEL_LOG) is facts.SourceState.UP and complete
 
 
-def hint_to_look(on: Judging, gpu_id: GpuId, *, unavailable: bool = False) -> Judging:
-    """Let what is read of this GPU next count at once; the driver said that something changed."""
+def hint_to_poll(on: Judging, gpu_id: GpuId, *, unavailable: bool = False) -> Judging:
+    """Make the next poll of this GPU count at once, because the driver reported a change."""
     view = find_gpu(on.state, *gpu_id)
     if view is None:
         return on
@@ -264,18 +261,18 @@ _RESET_REQUIRED: Final = Check(
 
 
 def reset_required(on: Judging, gpu_id: GpuId, evidence: str) -> Judging:
-    """The GPU answers that it needs a reset, or with no evidence that it does not: a flag."""
+    """Take whether the GPU requires a reset: `evidence` that it does, or empty."""
     view = find_gpu(on.state, *gpu_id)
     if view is None:
         return on
     raised = standing.is_raised(on.state, RESET_REQUIRED, view)
     on = standing.judge_checks(on, (_RESET_REQUIRED,), evidence, facts.SourceName.NVML, view)
-    ended = raised and not evidence  # nothing but a reset ends that state
+    ended = raised and not evidence  # only a reset ends that state
     return closing.note_reset(on, view.gpu_id) if ended else on
 
 
 def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
-    """Take what people and other controllers wrote on the Node."""
+    """Take the labels and annotations of the Node."""
     notes = seen.annotations
     node = replace(
         on.state.node,
@@ -303,7 +300,7 @@ def take_node(on: Judging, seen: facts.NodeSeen) -> Judging:
 
 
 def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """Who asks us to let go of the GPUs, as a reason code; empty when nobody does."""
+    """Return the reason of a request to release the GPUs; empty without a request."""
     if names.ANNOTATION_RELEASE_GPU in annotations:
         return "ReleaseRequested"
     if labels.get(names.LABEL_DRIVER_UPGRADE) in names.DRIVER_UPGRADING:
@@ -318,11 +315,11 @@ def wants_release(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
 
 
 def expire_stand_down(on: Judging) -> Judging:
-    """End a stand-down that lasted too long."""
+    """Expire a release of the GPUs that lasted too long."""
     stand_down = on.state.stand_down
     if stand_down is None or stand_down.expired:
         return on
-    if on.now < stand_down.since:  # the clock went back: count from here
+    if on.now < stand_down.since:  # the clock was set back: count from now
         return on.replace(stand_down=replace(stand_down, since=on.now))
     if on.now < stand_down.since + LONGEST_STAND_DOWN_S:
         return on
@@ -330,7 +327,7 @@ def expire_stand_down(on: Judging) -> Judging:
 
 
 def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
-    """Take what the host says: boot and hardware, network ports, driver tasks, services."""
+    """Take facts about the host: boot and hardware, network ports, driver tasks, services."""
     node = replace(
         on.state.node,
         booted_at=seen.booted_at or on.state.node.booted_at,

@@ -1,10 +1,8 @@
-"""Standing checks, the one engine: raise with evidence, renew silently, close.
+"""The engine of checks on polled values: raise with evidence, renew, close.
 
-A check is a row: its reason, how a check measures it, and what is remembered between two checks (N
-of M, or a flag that one re-read confirms). What it means stands under its reason in
-`rules.catalog.reasons`, its numbers under the same name in `rules.catalog.thresholds`. The tables
-are in `judge.facts`: checks of a GPU's readings (a `Sample`), of the host, of two sources side by
-side.
+A check has a reason, a function that measures it, and a memory between polls (N of M, or a flag
+with a second read). The meaning of its reason is in `rules.catalog.reasons`, its limits in
+`rules.catalog.thresholds`. The tables of checks are in `judge.facts`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +27,7 @@ _LARGEST: Final = float(1 << 64)
 
 
 def number_of(value: Value) -> float | None:
-    """A reading as a number; None for what is absent, no number, or none that exists."""
+    """Return a reading as a number; None if it is absent, not a number or out of range."""
     if isinstance(value, int | float) and abs(value) <= _LARGEST:  # NaN fails this, too
         return float(value)
     return None
@@ -38,10 +36,9 @@ def number_of(value: Value) -> float | None:
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One poll: its `values`, the last `known` ones, rates per second, links down.
 
-    `best_generation` is the highest PCIe generation its link was ever seen at; `booting`
-    says that what takes its time after a boot is still given it, `outside` whether the GPU may be
-    outside an active partition of the fabric. `limits` are the power
-    limits of the node's other GPUs of its kind.
+    `best_generation` is the highest PCIe generation of its link so far; `booting`: the grace
+    period after boot is not over; `outside`: whether the GPU may be outside all active fabric
+    partitions; `limits`: the power limits of the node's other GPUs of the same product.
     """
 
     values: Mapping[Signal, Value]
@@ -55,11 +52,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     limits: Sequence[float] = ()
 
     def number(self, signal: Signal) -> float | None:
-        """A number of this poll; None when absent or not asked."""
+        """Return a number of this poll; None if absent or not read."""
         return number_of(self.values.get(signal))
 
     def last(self, signal: Signal) -> float | None:
-        """The latest number of a signal that is polled less often."""
+        """Return the latest number of a signal that is polled less often."""
         return number_of(self.known.get(signal))
 
 
@@ -67,9 +64,9 @@ _S = TypeVar("_S")
 
 
 class CheckResult(NamedTuple):
-    """What one check says: bad, good again, or neither, with hysteresis between the two.
+    """The result of a check: bad, good, or neither (hysteresis).
 
-    `limit` names the threshold where it is not the one of the check's reason.
+    `limit` names the threshold if it is not the one of the check's reason.
     """
 
     bad: bool
@@ -79,26 +76,26 @@ class CheckResult(NamedTuple):
 
 
 def above(limit: Threshold, value: float, evidence: str) -> CheckResult:
-    """Bad at the limit and above it."""
+    """Return a result that is bad at the limit and above it."""
     return CheckResult(value >= limit.value, value <= limit.clear, evidence)
 
 
 def below(limit: Threshold, value: float, evidence: str) -> CheckResult:
-    """Bad at the limit and below it."""
+    """Return a result that is bad at the limit and below it."""
     return CheckResult(value <= limit.value, value >= limit.clear, evidence)
 
 
 def flag(bad: bool, evidence: str) -> CheckResult:
-    """Bad or good, and nothing between."""
+    """Return a result that is either bad or good."""
     return CheckResult(bad, not bad, evidence)
 
 
 class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
-    """One row. `measure` takes what a poll read and the threshold; None: it says nothing.
+    """One check. `measure` takes a poll and the threshold; it returns None without data.
 
-    `counts`: each time it is raised is one sighting more. `renews`: every poll that finds it
-    standing reports it, not only those that change what is remembered. `heavier` is the reason
-    that stands instead where more is known, `caused_by` the Xid whose incident it belongs to.
+    `counts`: each raise adds to the incident's count. `renews`: every bad poll renews the
+    incident, not only those that change the memory. `heavier` returns a more severe row where more
+    is known. `caused_by` is the Xid of the incident to which it belongs.
     """
 
     reason: str
@@ -111,7 +108,7 @@ class Check(msgspec.Struct, Generic[_S], frozen=True, kw_only=True):
     caused_by: int | None = None
 
     def limit(self, thresholds: Thresholds) -> Threshold:
-        """The numbers in force; a flag without numbers of its own is bad from 1 on."""
+        """Return the threshold in force; a flag without a threshold is bad from 1 on."""
         return thresholds.thresholds.get(self.reason, FLAG)
 
 
@@ -126,33 +123,33 @@ def judge_checks(
 ) -> Judging:
     """Take one poll of a GPU, or of the node where `view` is None."""
     for check in checks:
-        look = check.measure(sample, check.limit(on.thresholds))
-        if look is not None:
-            on = judge_check(on, check, look, source, view, prefix=prefix)
+        result = check.measure(sample, check.limit(on.thresholds))
+        if result is not None:
+            on = judge_check(on, check, result, source, view, prefix=prefix)
     return on
 
 
 def judge_check(
     on: Judging,
     check: Check[_S],
-    look: CheckResult,
+    result: CheckResult,
     source: SourceName,
     view: GpuView | None = None,
     *,
     prefix: str = "",
 ) -> Judging:
-    """Take what a poll says of one check."""
+    """Take the result of one check."""
     view = on.current(view) if view is not None else None
-    limit = on.thresholds[look.limit] if look.limit else check.limit(on.thresholds)
+    limit = on.thresholds[result.limit] if result.limit else check.limit(on.thresholds)
     before = memory_of(on.state, check.reason, view)
     old = check.memory() if before is None else before
-    new = old.step(bad=look.bad, good=look.good, threshold=limit)
+    new = old.step(bad=result.bad, good=result.good, threshold=limit)
     if new == before and not (check.renews and new.raised):
         return on
     on = on.remember(check.reason, new, view)
     view = on.current(view) if view is not None else None
     if not new.raised:
-        # An incident may be older than this memory: it came through a restart or a reboot.
+        # An incident may be older than this memory, from before a restart or a reboot.
         over = new.over(limit)
         return close_standing(on, check.reason, view, ClosesKind.STATE) if over else on
     row = reasons.REASONS[check.reason]
@@ -164,7 +161,7 @@ def judge_check(
         row=row,
         gpu_id=view.gpu_id if view else incident.NO_GPU_ID,
         source=source,
-        evidence=prefix + look.evidence,
+        evidence=prefix + result.evidence,
         counts=check.counts,
         scope=check.scope,
         caused_by=check.caused_by,
@@ -173,20 +170,20 @@ def judge_check(
 
 
 def memory_of(state: NodeState, reason: str, view: GpuView | None = None) -> Memory | None:
-    """What is remembered of a check."""
+    """Return the memory of a check."""
     return (state.checks if view is None else view.checks).get(reason)
 
 
 def is_raised(state: NodeState, reason: str, view: GpuView | None = None) -> bool:
-    """Whether a check stands, as far as is remembered."""
+    """Return whether a check is raised."""
     memory = memory_of(state, reason, view)
     return memory is not None and memory.raised
 
 
 def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Judging:
-    """Record something that lasts: its evidence once, later no more than that it still stands.
+    """Record a lasting finding: with evidence the first time, later only as a renewal.
 
-    A standing record of Info is neither renewed nor opened over and over.
+    A lasting finding of severity Info is not renewed.
     """
     if not first and finding.row.severity is Severity.INFO:
         return on
@@ -195,7 +192,7 @@ def record_standing(on: Judging, finding: Finding, *, first: bool = True) -> Jud
 
 
 def is_known(state: NodeState, finding: Finding) -> bool:
-    """Whether an open incident of this GPU, or of the node, tells of it."""
+    """Return whether an active incident of this GPU, or of the node, has this reason."""
     return any(
         i.active and i.has_reason(finding.row.reason) and i.concerns(finding.gpu_id)
         for i in state.incidents
@@ -203,7 +200,7 @@ def is_known(state: NodeState, finding: Finding) -> bool:
 
 
 def close_standing(on: Judging, reason: str, view: GpuView | None, by: str) -> Judging:
-    """Close what was found of one GPU, or of the node."""
+    """Close the incidents of a reason, of one GPU or of the node."""
     if view is None:
         return recording.close_where(on, lambda i: i.row.reason == reason, by)
     return recording.close_for(on, view.gpu_id, lambda i: i.row.reason == reason, by)

@@ -77,7 +77,10 @@ def test_79_names_the_gpu_and_counts_it_out(world: World) -> None:
     world.xid(79, gpu=3)
     judged = world.assessment()
     assert (judged.health, judged.reason) == (Health.UNHEALTHY, "Xid79GPUFallenOffBus")
-    assert judged.message.startswith("GPU 3 (0000:13:00) reported Xid79GPUFallenOffBus")
+    assert judged.message == (
+        "GPU 3 (0000:13:00) reported Xid 79 (GPUFallenOffBus). Workloads fail or will fail; the "
+        "node should be drained. Next: restart the node."
+    )
     assert (judged.gpus_healthy, judged.gpus_expected) == (7, 8)
 
 

@@ -111,7 +111,7 @@ def test_the_rung_is_found_again_by_a_restarted_agent(world: World) -> None:
     world.restart_agent().start()
     assert world.only().row.action == "RestartNode"
     said = incident_sentence(world.state, world.only(), 0)
-    assert "restart the node, since lighter repairs did not last" in said
+    assert "restart the node, because lighter repairs did not last" in said
 
 
 def test_after_two_reboots_a_third_will_not_help(world: World) -> None:
@@ -153,7 +153,7 @@ def test_a_reason_that_names_its_action_says_why_another_is_recommended(
         world.will_read(0, recovery_action=0)
         world.advance(60, polling=True)
     assert "RecoveryActionResetGPU" in said
-    assert "restart the node, since lighter repairs did not last" in said
+    assert "restart the node, because lighter repairs did not last" in said
 
 
 # states that come and go

@@ -30,7 +30,7 @@ def test_a_link_that_flaps_is_one_incident_with_a_count(world: World) -> None:
     found = [i for i in world.incidents if i.row.reason == "NVLinkDown"]
     assert [i.active for i in found] == [False, False, True]
     assert found[-1].count == 28
-    assert "kept open" in found[-1].evidence[-1]
+    assert "open until it is good for 1 h" in found[-1].evidence[-1]
     world.advance(50 * 60, polling=True)
     assert world.active
     world.advance(15 * 60, polling=True)

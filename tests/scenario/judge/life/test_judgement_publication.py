@@ -1,4 +1,4 @@
-"""What is written about a node: conditions, labels, object, Events, and when."""
+"""Publication of a node's health: conditions, labels, GPUNodeHealth, Events, and their timing."""
 
 import msgspec
 import pytest
@@ -44,7 +44,7 @@ DRAIN, LINE, LOST = "RecoveryActionDrainAndReset", "Xid95UncontainedMemoryError"
 
 
 @pytest.mark.parametrize(
-    ("degraded", "fatal", "unseen", "healthy_is", "degraded_is", "label"),
+    ("degraded", "fatal", "no_data", "healthy_is", "degraded_is", "label"),
     [
         (True, False, False, ("True", DRAIN), ("True", DRAIN), "degraded"),
         (True, True, False, ("False", LINE), ("True", DRAIN), "unhealthy"),
@@ -52,19 +52,19 @@ DRAIN, LINE, LOST = "RecoveryActionDrainAndReset", "Xid95UncontainedMemoryError"
     ],
 )
 def test_each_condition_tells_of_its_own_incidents(
-    world: World, degraded, fatal, unseen, healthy_is, degraded_is, label
+    world: World, degraded, fatal, no_data, healthy_is, degraded_is, label
 ) -> None:
     if degraded:
         world.asked(4, gpu=1)
     if fatal:
         world.xid(95, gpu=2)
-    if unseen:
+    if no_data:
         world.source(SourceName.NVML, SourceState.DOWN, "NoAccess")
     published = world.published()
     assert conditions(published) == {"GPUHealthy": healthy_is, "GPUDegraded": degraded_is}
     assert published.labels["gpuward.io/health"] == label == published.status.health.lower()
-    assert ("1 more incident active" in published.status.message) is fatal
-    if unseen:
+    assert ("1 more incident is active." in published.status.message) is fatal
+    if no_data:
         assert published.labels["gpuward.io/gpus-healthy"] is None
         assert {gpu.health for gpu in published.status.gpus} == {"Unknown"}
 
@@ -142,7 +142,7 @@ def test_more_of_the_same_rides_along(world: World) -> None:
 def test_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
     world: World,
 ) -> None:
-    """Each line of evidence is new to whoever reads the health status; there are five at most."""
+    """A new line of evidence is written soon; an incident keeps at most five."""
     world.xid(95, text="pid=1, name=a, Uncontained ECC error")
     world.advance(3)
     gained = []
@@ -215,7 +215,7 @@ def test_events_tell_a_person_and_records_make_none(world: World) -> None:
     world.xid(119)
     (event,) = events_for(world.state, tuple(world.changes))
     assert (event.type, event.reason) == ("Warning", "Xid119GSPTimeout")
-    assert event.message.endswith("the node should be drained; reset the GPU.")
+    assert event.message.endswith("the node should be drained. Next: reset the GPU.")
     world.changes.clear()
     world.action_line(0, before=1)
     world.advance(15, polling=True)
@@ -229,10 +229,9 @@ def test_walk_what_becomes_one_fault_of_the_node_is_not_said_to_be_over() -> Non
     for gpu in range(8):
         world.xid(149, gpu)
         world.advance(5)
-    told = [event.message for event in events_for(world.state, tuple(world.changes))]
-    merged = [message for message in told if "goes on as one fault of the entire node" in message]
-    assert merged
-    assert not [message for message in told if "is over" in message]
+    events = [event.message for event in events_for(world.state, tuple(world.changes))]
+    assert [message for message in events if "continues as one incident of the node" in message]
+    assert not [message for message in events if "ended" in message]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""Nothing unobserved is called healthy: what a health status rests on, and what it says it cannot
-know.
-"""
+"""Health is Unknown without data, and messages name the checks with and without data."""
 
 import pytest
 
@@ -16,7 +14,7 @@ LOAD = (
 
 @pytest.fixture
 def log_only() -> World:
-    """The default profile: the kernel log, the PCI bus and the host, no NVML."""
+    """A node with kernel log, PCI bus and host as data sources, without NVML."""
     return World(nvml=False).start()
 
 
@@ -25,7 +23,7 @@ def test_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
 ) -> None:
     judged = log_only.assessment()
     assert (judged.health, judged.reason) == (Health.UNKNOWN, "OnlyKernelLog")
-    assert judged.message.startswith("The kernel log reports no fault and is all that is seen")
+    assert judged.message.startswith("The agent reads only the kernel log, which shows no fault")
     published = log_only.published()
     assert published.conditions[0].status == "Unknown"
     assert published.status.gpus_healthy == ""
@@ -42,9 +40,9 @@ def test_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
     world.advance(3600, polling=True)
     judged = world.assessment()
     assert judged.health is Health.UNKNOWN
-    assert f"Xid{number}" in judged.message
-    assert "cannot be known" in judged.message
-    assert world.only().row.level == "Report", "what may be over takes no node"
+    assert f"The kernel log shows Xid {number} (" in judged.message
+    assert "No data source can confirm that it persists." in judged.message
+    assert world.only().row.level == "Report", "a fault that may be over drains no node"
 
 
 def test_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
@@ -90,7 +88,7 @@ def test_a_healthy_names_its_coverage(world: World) -> None:
     for gpu in range(8):
         world.readings(gpu, recovery_action=None)  # type: ignore[arg-type]
     assert world.assessment().message == (
-        "The checks that have data pass on 8 GPUs (presence, memory, heat);"
+        "Checks with data pass on 8 GPUs (presence, memory, heat);"
         " no data: kernel log, recovery action."
     )
 
@@ -101,8 +99,7 @@ def test_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
     judged = world.assessment()
     assert judged.health is Health.HEALTHY
     assert judged.message == (
-        "The checks that have data pass on 1 GPU (kernel log, memory, heat);"
-        " no data: recovery action."
+        "Checks with data pass on 1 GPU (kernel log, memory, heat); no data: recovery action."
     )
 
 
@@ -111,8 +108,8 @@ def test_an_agent_that_starts_again_keeps_the_verdict_and_says_that_it_looks() -
     world.restart_agent()
     judged = world.assessment()
     assert judged.health is Health.HEALTHY
-    assert (
-        judged.message == "All checks passed on 8 GPUs before the agent's restart; it looks again."
+    assert judged.message == (
+        "All checks passed on 8 GPUs before the agent restarted. The next poll is pending."
     )
     world.start()
     assert judged.health is Health.HEALTHY

@@ -110,7 +110,7 @@ def test_a_fabric_manager_that_ran_and_stopped_is_degraded_until_it_runs_again()
     looks(world, set(), 1)
     assert world.outcome() == "Degraded Report RestartFabricManager"
     assert world.only().evidence == (
-        "nvidia-fabricmanager ran earlier in this boot and does not run now",
+        "nvidia-fabricmanager ran earlier in this boot and is not running now",
     )
     assert world.only().scope == "Node"
     looks(world, {FM}, 4)

@@ -122,7 +122,7 @@ def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, b
 @pytest.mark.parametrize(
     ("reading", "value", "said"),
     [
-        ("clock_event_reasons", 0x48, "(hardware slowdown, heat, in hardware)"),
+        ("clock_event_reasons", 0x48, "(hardware slowdown, hardware thermal slowdown)"),
         ("fabric_health_mask", 0x11, "(bandwidth degraded, route unhealthy)"),
     ],
 )

@@ -169,8 +169,8 @@ def test_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unknown(
     status = main(["check", f"--kmsg={machine.kernel_log}", "--nvml=off"])
     out = capsys.readouterr().out
     assert status == 3
-    assert "The kernel log tells of Xid79GPUFallenOffBus" in out
-    assert "cannot be known" in out
+    assert "The kernel log shows Xid 79 (GPUFallenOffBus)" in out
+    assert "No data source can confirm that it persists." in out
 
 
 def test_a_log_in_another_format_is_refused_and_not_taken_for_healthy(

@@ -77,4 +77,4 @@ def test_only_an_absent_driver_has_a_grace() -> None:
 
 
 def test_a_reason_nobody_wrote_a_sentence_for_still_makes_one() -> None:
-    assert unknown_sentence("Whatever").startswith("The GPUs cannot be seen (Whatever)")
+    assert unknown_sentence("Whatever").startswith("GPU health is unknown (Whatever).")
