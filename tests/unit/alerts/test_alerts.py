@@ -1,6 +1,4 @@
-"""The alert rules: they parse, ask for metrics that exist, speak to people, and fire when they
-should.
-"""
+"""The alert rules: syntax, metrics, annotations, and when they fire."""
 
 import functools
 import re
@@ -28,6 +26,10 @@ CASES = sorted((REPOSITORY / "tests" / "data" / "alerts").glob("*.yaml"))
 METRICS = known()
 ALERT_RULES = [rule for rule in rules() if "alert" in rule]
 NAMES = sorted({rule["alert"] for rule in ALERT_RULES})
+REASONS = sorted({(rule["alert"], rule["labels"].get("reason", "")) for rule in ALERT_RULES})
+"""Every alert with the reasons of its rules, "" for an alert without."""
+MOST_ALERTS = 25
+DOCS = sorted(path.relative_to(REPOSITORY) for path in (REPOSITORY / "docs").rglob("*.md"))
 GOLDEN_NAMES = [page.name for page in GOLDEN_PAGES]
 
 
@@ -40,9 +42,8 @@ def promtool(*arguments: str | Path, given: bytes = b"") -> None:
 
 @needs_promtool
 def test_promtool_accepts_every_rule_file() -> None:
-    """As strictly as a CI of rules does: two of one name and labels fail."""
-    strictly = ("--lint=all", "--lint-fatal")
-    promtool("check", "rules", *strictly, *sorted(ALERTS.glob("*.yaml")))
+    """With lint: two rules of one name and the same labels fail."""
+    promtool("check", "rules", "--lint=all", "--lint-fatal", *sorted(ALERTS.glob("*.yaml")))
 
 
 @needs_promtool
@@ -53,15 +54,29 @@ def test_promtool_accepts_every_metrics_page(page: Path) -> None:
 
 @needs_promtool
 @pytest.mark.parametrize("cases", CASES, ids=[case.stem for case in CASES])
-def test_alerts_fire_and_stay_silent_as_the_cases_say(cases: Path) -> None:
+def test_alerts_fire_and_stay_silent_as_in_the_cases(cases: Path) -> None:
     promtool("test", "rules", cases)
 
 
+def test_there_are_few_alerts() -> None:
+    assert len(NAMES) <= MOST_ALERTS
+
+
 @functools.cache
-def checks() -> tuple[tuple[str, bool], ...]:
-    """Every alert that the cases ask about, and whether they expect it to fire."""
+def checks() -> tuple[tuple[str, frozenset[str]], ...]:
+    """Every alert that the cases check, with the reasons that they expect to fire.
+
+    "" is an alert of which no rule sets a reason.
+    """
+    with_reason = {alert for alert, reason in REASONS if reason}
     return tuple(
-        (check["alertname"], bool(check["exp_alerts"]))
+        (
+            (name := check["alertname"]),
+            frozenset(
+                alert["exp_labels"]["reason"] if name in with_reason else ""
+                for alert in check["exp_alerts"]
+            ),
+        )
         for case in CASES
         if case.stem != "healthy"
         for test in yaml.load(case.read_text(), LOADER)["tests"]
@@ -69,14 +84,14 @@ def checks() -> tuple[tuple[str, bool], ...]:
     )
 
 
-def told(name: str) -> set[bool]:
-    """Whether the cases expect the alert to fire, and whether they expect it not to."""
-    return {fires for alert, fires in checks() if alert == name}
+@pytest.mark.parametrize(("name", "reason"), REASONS)
+def test_each_alert_and_reason_has_a_case_that_fires_and_one_that_does_not(
+    name: str, reason: str
+) -> None:
+    expected = [reasons for alert, reasons in checks() if alert == name]
 
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_alert_has_a_case_that_fires_and_one_that_does_not(name: str) -> None:
-    assert told(name) == {True, False}
+    assert any(reason in reasons for reasons in expected)
+    assert any(not reasons for reasons in expected)
 
 
 def test_a_healthy_fleet_is_checked_for_every_alert() -> None:
@@ -103,31 +118,32 @@ def test_a_healthy_fleet_is_checked_for_every_alert() -> None:
         pytest.param('sum(gpuward_sessions{phase=~"a(b)|{c}"} offset 1h) > bool 2', [], id="none"),
     ],
 )
-def test_the_reader_of_expressions_finds_what_does_not_exist(expr: str, wrong: list[str]) -> None:
+def test_unknown_metrics_and_labels_of_an_expression_are_found(expr: str, wrong: list[str]) -> None:
     assert unknown(expr, METRICS) == wrong
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
-def test_each_alert_says_how_urgent_it_is_what_is_next_and_where_to_read(rule: dict) -> None:
-    words, page = rule["annotations"], f"docs/runbooks/{rule['alert']}.md"
+def test_each_alert_has_a_severity_a_summary_a_description_and_a_runbook(rule: dict) -> None:
+    notes, page = rule["annotations"], f"docs/runbooks/{rule['alert']}.md"
 
-    assert set(words) == {"summary", "description", "runbook", "runbook_url"}
-    # What the routes of kube-prometheus know.
+    assert set(notes) == {"summary", "description", "runbook", "runbook_url"}
+    # The severities of kube-prometheus.
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    # What tells two rules of one name apart.
+    # The labels that differ between rules of one name.
     assert set(rule["labels"]) <= {"severity", "scope", "reason"}
-    assert (words["runbook"], (REPOSITORY / page).exists()) == (page, True)
-    # The remediator's own page; `alerts.docs` of the chart or sed put another address there.
-    assert words["runbook_url"] == f"http://localhost:9414/{page}"
-    read = re.sub(r"\{\{.*?\}\}", "", words["summary"])
-    assert len(read) < 200, "what is read, without what only asks Prometheus"
+    assert (notes["runbook"], (REPOSITORY / page).exists()) == (page, True)
+    # The remediator's own page; `alerts.docs` of the chart or sed replaces the address.
+    assert notes["runbook_url"] == f"http://localhost:9414/{page}"
+    shown = re.sub(r"\{\{.*?\}\}", "", notes["summary"])
+    assert len(shown) < 200, "without template expressions"
+    assert notes["summary"].endswith(".")
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
 def test_an_alert_about_nodes_names_the_node_and_one_about_gpus_the_gpu(rule: dict) -> None:
-    """By the labels that the expression keeps; recording rules keep theirs."""
+    """By the labels that the expression keeps, including those of recording rules."""
     groups = re.findall(r"by \(([^)]*)\)", rule["expr"])
-    # Of what is counted by a label only that label is left.
+    # `count by` keeps only its own labels.
     groups = groups[:1] if rule["expr"].startswith("count by") else groups
     kept = set(re.findall(r"\w+", " ".join(groups)))
     for asked in selectors(rule["expr"]):
@@ -136,13 +152,13 @@ def test_an_alert_about_nodes_names_the_node_and_one_about_gpus_the_gpu(rule: di
     if rule["expr"].startswith("count("):
         kept -= {"node"}  # counts nodes
 
-    for label, words in (("node", "$labels.node"), ("pci", "$labels.pci")):
-        assert (label in kept) == (words in rule["annotations"]["summary"])
+    for label, expression in (("node", "$labels.node"), ("pci", "$labels.pci")):
+        assert (label in kept) == (expression in rule["annotations"]["summary"])
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
-def test_what_fires_outlives_a_restart_of_whoever_says_it(rule: dict) -> None:
-    """An agent or a leader that is replaced neither resolves an alert nor sends it again."""
+def test_a_firing_alert_outlives_a_restart_of_the_agent_or_the_leader(rule: dict) -> None:
+    """The restart neither resolves the alert nor sends it again."""
     bridged = "fault:gpuward_incident_active:lately" in rule["expr"] or re.search(
         r"max_over_time\(gpuward_[^[]*\[(5|15)m\]", rule["expr"]
     )
@@ -155,22 +171,26 @@ def blocks(page: str) -> list[dict]:
     return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
 
 
-def test_the_page_about_alerting_names_alerts_that_exist() -> None:
-    text = (REPOSITORY / "docs" / "alerting.md").read_text()
+@pytest.mark.parametrize("page", DOCS, ids=[str(page) for page in DOCS])
+def test_the_docs_name_alerts_and_reasons_that_exist(page: Path) -> None:
+    text = (REPOSITORY / page).read_text()
+    named = set(re.findall(r"GPUWard(?!Pauses?\b)[A-Z]\w+", text))
 
-    assert set(re.findall(r"GPUWard\w+", text)) <= set(NAMES)
+    assert named <= set(NAMES)
+    for name, reasons in re.findall(r'alertname="(GPUWard\w+)", reason=~?"([\w|]+)"', text):
+        assert {(name, reason) for reason in reasons.split("|")} <= set(REASONS)
 
 
 def test_every_alert_finds_a_receiver_in_the_example_routes() -> None:
-    """By the matchers of the example; the first that takes it, else the ticket queue."""
+    """The first route with a matching severity, or else the tickets."""
     routes = blocks("alerting.md")[1]["route"]
-    taken = {
+    receivers = {
         severity: route["receiver"]
         for route in routes["routes"]
         for severity in re.findall(r'severity="(\w+)"', route["matchers"][1])
     }
 
-    assert taken == {"critical": "pager", "info": "channel"}
+    assert receivers == {"critical": "pager", "info": "channel"}
     assert routes["receiver"] == "tickets"
     assert {r["name"] for r in blocks("alerting.md")[1]["receivers"]} == {
         "pager",
@@ -181,7 +201,7 @@ def test_every_alert_finds_a_receiver_in_the_example_routes() -> None:
 
 @needs_promtool
 def test_promtool_accepts_the_example_configuration(tmp_path: Path) -> None:
-    """All but how pods are discovered: Debian builds Prometheus without that."""
+    """Without the discovery of pods, which Debian's build of Prometheus lacks."""
     (tmp_path / "rules").symlink_to(ALERTS)
     config = blocks("alerting.md")[0]
     for scrape in config["scrape_configs"]:
@@ -191,15 +211,15 @@ def test_promtool_accepts_the_example_configuration(tmp_path: Path) -> None:
     promtool("check", "config", tmp_path / "prometheus.yaml")
 
 
-def test_the_shipped_inhibition_is_that_of_the_page() -> None:
+def test_the_shipped_inhibition_is_the_one_of_the_docs() -> None:
     shipped = yaml.safe_load((REPOSITORY / "docs" / "alertmanager-inhibit.yaml").read_text())
 
     assert shipped["inhibit_rules"] == blocks("alerting.md")[1]["inhibit_rules"]
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=lambda rule: rule["alert"])
-def test_nothing_critical_is_said_about_a_shadow(rule: dict) -> None:
-    """Whoever is woken must be able to do something that was not decided otherwise."""
+def test_no_critical_alert_about_a_node_fires_in_shadow_mode(rule: dict) -> None:
+    """A page must be about something that the policy and the operators did not decide."""
     about_nodes = "gpuward_open_session{" in rule["expr"] or "incident_active" in rule["expr"]
     if rule["labels"]["severity"] == "critical" and about_nodes:
         assert 'mode="Enforce"' in rule["expr"]
