@@ -1,4 +1,4 @@
-"""`python -m hack.prometheus_rule` writes the PrometheusRule from rules/alerts; `--check`
+"""Write the PrometheusRule from rules/alerts: `python -m hack.prometheus_rule`; `--check` only
 compares.
 """
 
@@ -19,14 +19,14 @@ _HEADER: Final = (
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes repeated parts out instead of YAML anchors, which people cannot read."""
+    """Writes repeated parts in full instead of YAML anchors, which are hard to read."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def rendered() -> str:
-    """The object with the groups of all rule files, recording rules first."""
+    """Return the object with the groups of all rule files, recording rules first."""
     files = sorted(ALERTS.glob("*.yaml"), key=lambda file: (file.stem != "recording", file.stem))
     groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
     body: dict[str, Any] = {
@@ -44,7 +44,7 @@ def rendered() -> str:
 
 
 def main() -> int:
-    """Write or compare; 1 when the checked-in file differs."""
+    """Write or compare the file; return 1 if it is out of date."""
     return write_or_check("hack.prometheus_rule", {FILE: rendered()})
 
 

@@ -2,7 +2,7 @@
 
 `run` keeps every background part with `keep`; a part that works on many objects guards each of
 them with `guard`, so that one object costs only itself. Every such error is said with the name of
-the object, counted in `gpuward_unexpected_errors_total` (alert GPUWardUnexpectedErrors) and
+the object, counted in `gpuward_unexpected_errors_total` (alert GPUWardRemediatorUnhealthy) and
 followed by another attempt with back-off. A refusal of the API server, a timeout and a broken
 connection are expected: they are logged, counted in `gpuward_api_requests_total` alone, and
 followed by another attempt, too.

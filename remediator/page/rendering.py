@@ -6,6 +6,7 @@ length and spells out control characters first.
 
 import functools
 import hashlib
+import itertools
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -22,13 +23,14 @@ from markupsafe import Markup, escape
 from remediator.view import fleet_view, node_view, operators, shapes
 from rules.api import messages, object_name, timestamps
 from rules.api.quarantine import DrainStatus
-from rules.catalog import explanations
+from rules.catalog import explanations, why_not
+from rules.catalog.why_not import WhyNot
 from rules.text.printable import count, printable
 
 MAX_TEXT: Final = 2_000
 """No single value on a page is longer; everything shown is bounded at its source too."""
 _HERE: Final = Path(__file__).parent
-FOLDER: Final = "docs/runbooks"
+FOLDER: Final = "docs"
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False}).enable("table")
 _DRAWN_BY_STYLE: Final = frozenset({1, 2, 4, 8, 16})
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -171,43 +173,45 @@ def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
 
 @functools.cache
 def runbooks() -> Mapping[str, str]:
-    """Markdown by path under `docs/runbooks`, such as `blocked/Budget.md`."""
+    """Return the Markdown of runbooks and blocking reasons by path under `docs`."""
     return msgspec.json.decode((_HERE / "runbooks.json").read_bytes(), type=dict[str, str])
 
 
 def runbook_title(path: str) -> str:
-    """The first heading of a runbook; KeyError where there is none of that path."""
+    """Return the first heading of a runbook; KeyError for an unknown path."""
     return runbooks()[path].partition("\n")[0].removeprefix("# ")
 
 
 @functools.cache
 def runbook_html(path: str) -> Markup:
-    """The text of a runbook as HTML. A link that leads to no runbook is its words alone."""
+    """Return a runbook as HTML. Headings have anchors; links to other documents are plain text."""
     tokens = _MARKDOWN.parse(runbooks()[path])
-    for token in tokens:
+    for before, token in itertools.pairwise(tokens):
+        if before.type == "heading_open":
+            before.attrs["id"] = re.sub(r"[^\w-]", "", token.content.lower().replace(" ", "-"))
         if token.children:
-            token.children = _with_own_links(token.children, posixpath.dirname(path))
+            token.children = _with_own_links(token.children, path)
     return Markup(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))  # noqa: S704 (escaped)
 
 
-def _with_own_links(tokens: list[Token], folder: str) -> list[Token]:
+def _with_own_links(tokens: list[Token], path: str) -> list[Token]:
     kept: list[Token] = []
     leads = False
     for token in tokens:
         if token.type == "link_open":
-            target = str(token.attrs["href"])
-            inside = posixpath.normpath(posixpath.join(folder, target))
+            target, hash_sign, anchor = str(token.attrs["href"]).partition("#")
+            folder = posixpath.dirname(path)
+            inside = posixpath.normpath(posixpath.join(folder, target)) if target else path
             leads = inside in runbooks()
-            token.attrs["href"] = f"/{FOLDER}/{inside}"
+            token.attrs["href"] = f"/{FOLDER}/{inside}{hash_sign}{anchor}"
         if leads or token.type not in {"link_open", "link_close"}:
             kept.append(token)
     return kept
 
 
 def runbook_of(reason: str) -> str:
-    """The address of the runbook of a reason that blocks; "" where there is none."""
-    path = f"blocked/{reason}.md"
-    return f"/{FOLDER}/{path}" if path in runbooks() else ""
+    """Return the address of the section about a blocking reason; "" for another reason."""
+    return f"/{why_not.runbook(reason)}" if reason in set(WhyNot) else ""
 
 
 def _not_first(values: Sequence[Any], attribute: str, value: str) -> list[Any]:

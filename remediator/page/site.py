@@ -146,7 +146,7 @@ class Site:
             routes.add_get(html, functools.partial(self._page, make, as_json=False))
             routes.add_get(api, functools.partial(self._page, make, as_json=True))
         routes.add_get("/sessions/{name}", self.session)
-        routes.add_get("/docs/runbooks/{name:.+}", self.runbook)
+        routes.add_get("/docs/{name:.+}", self.runbook)
         routes.add_get("/static/{name}", self.static)
         app.middlewares.extend([self.check_host, self.explain])
         app.on_response_prepare.append(_set_headers)
@@ -203,7 +203,7 @@ class Site:
         raise web.HTTPFound(node_address(session.spec.node_name, name))
 
     async def runbook(self, request: web.Request) -> web.StreamResponse:
-        """A runbook."""
+        """Return a runbook."""
         path = request.match_info["name"]
         replica = (await self._source.state()).replica
         try:

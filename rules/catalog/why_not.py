@@ -2,7 +2,7 @@
 
 A refusal goes as this value from whatever says no (a budget, a permit, a halt, a pod's fate, an
 answer of the API server) to the session's conditions, the command and the page. Sentences are made
-of it and never read again. Each reason has a page in `docs/runbooks/blocked/` and a remedy in
+of it and never read again. Each reason has a section in `docs/blocked.md` and a remedy in
 `remediator/data/remedies.json`.
 """
 
@@ -92,8 +92,8 @@ FLEET_WIDE: Final = frozenset(
 
 
 def runbook(reason: str) -> str:
-    """Where the page of a reason stands, in the documentation."""
-    return f"docs/runbooks/blocked/{reason}.md"
+    """Return the section of the documentation that explains a reason."""
+    return f"docs/blocked.md#{reason.lower()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,4 @@
-"""A real Prometheus with our rules scrapes a real agent and a real remediator: an Xid fires the
-alert.
-"""
+"""A real Prometheus scrapes an agent and a remediator: an Xid fires the alerts."""
 
 import asyncio
 import json
@@ -37,7 +35,7 @@ pytestmark = [
 
 
 class Prometheus:
-    """One server with its own folder; scrapes and judges every second."""
+    """A server with its own folder that scrapes and evaluates every second."""
 
     def __init__(self, folder: Path, targets: list[tuple[str, str, dict[str, str]]]) -> None:
         self._folder = folder
@@ -74,7 +72,7 @@ class Prometheus:
             self._process.wait()
 
     async def ask(self, path: str) -> dict[str, Any]:
-        """The data of an answer of its API; nothing while it does not answer."""
+        """Return the data of an API response; {} without a response."""
         listens = re.search(r'msg="Listening on" address=(\S+)', self._log.read_text())
         if listens is None:
             return {}
@@ -119,7 +117,7 @@ def running(prometheus: Prometheus) -> Iterator[None]:
 
 @pytest.fixture
 async def fleet(cluster: Any) -> Any:
-    """Two nodes of one pool, so that one of them may go."""
+    """Two nodes of one pool, so that one of them may be quarantined."""
     await remediator_process.prepare(cluster)
     await cluster.add_nodes(NODE, OTHER)
     await cluster.health.all_healthy([OTHER])
@@ -127,7 +125,7 @@ async def fleet(cluster: Any) -> Any:
 
 
 async def boot_file(cluster: Any, folder: Path) -> Path:
-    """The boot ID of the node, which the agent must share to be believed."""
+    """Write the boot ID of the Node object, which must be the agent's too."""
     node = await cluster.node(NODE)
     file = folder / "boot_id"
     file.write_text(f"{node['status']['nodeInfo']['bootID']}\n")
@@ -175,27 +173,27 @@ async def test_an_xid_79_fires_the_alerts_that_name_node_and_gpu(
 
 
 async def _all_is_well(prometheus: Prometheus) -> None:
-    """Both are scraped, every rule can be evaluated, nothing is wrong with the GPUs."""
+    """Both programs are scraped, every rule is evaluated, and no alert fires."""
 
     async def scraped() -> bool:
         wanted = {"gpuward-agent": "up", "gpuward-remediator": "up"}
         return await prometheus.scraped() == wanted
 
-    async def judged() -> bool:
+    async def evaluated() -> bool:
         rules = await prometheus.rules()
         return bool(rules) and all(rule["health"] == "ok" for rule in rules)
 
     await until(scraped, "both programs scraped")
 
-    async def seen() -> bool:
+    async def has_gpu() -> bool:
         found = await prometheus.ask("query?query=" + quote(f'gpuward_gpu_info{{pci="{PCI}"}}'))
         return bool(found.get("result"))
 
     async def silent() -> bool:
         return (await prometheus.ask("alerts")).get("alerts") == []
 
-    await until(judged, "every rule evaluated")
-    await until(seen, "the GPU through NVML")
+    await until(evaluated, "every rule evaluated")
+    await until(has_gpu, "the GPU through NVML")
     await until(silent, "no alert, not even a pending one")
 
 
@@ -215,7 +213,7 @@ async def _the_fault_fires(prometheus: Prometheus) -> None:
     assert alert["labels"]["pci"] == PCI
     assert alert["labels"]["uuid"] == "GPU-6f2a1d33-8c1e-4b57-9f60-0a41c2d7e103"
     assert alert["annotations"]["summary"] == (
-        f"GPU {alert['labels']['index']} ({PCI}) of {NODE} has a fatal fault: {LOST}"
+        f"GPU {alert['labels']['index']} ({PCI}) on {NODE} has a fatal fault: {LOST}."
     )
     assert alert["annotations"]["runbook_url"] == (
         "http://localhost:9414/docs/runbooks/GPUWardGPUFaultFatal.md"
@@ -223,11 +221,9 @@ async def _the_fault_fires(prometheus: Prometheus) -> None:
 
 
 async def _the_quarantine_fires(prometheus: Prometheus) -> None:
-    (alert,) = await until(
-        lambda: prometheus.firing("GPUWardNodeQuarantined"), "the node out of service"
-    )
+    (alert,) = await until(lambda: prometheus.firing("GPUWardNodeQuarantined"), "the quarantine")
 
     assert alert["labels"]["severity"] == "info"
-    said = f"Node {NODE} takes no new work, by gpuward: {LOST}"
-    assert alert["annotations"]["summary"] == said
+    summary = f"Node {NODE} is quarantined by gpuward: {LOST}."
+    assert alert["annotations"]["summary"] == summary
     assert await prometheus.firing("GPUWardFatalUntouched") == []

@@ -12,7 +12,7 @@ from tests.support.scenario.fleets import fleet, share
 from tests.support.scenario.session_world import World
 
 NODE = "n0"
-RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "runbooks"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 RBAC = 'nodes "n0" is forbidden: User "x" cannot patch resource "nodes"'
 WEBHOOK = 'admission webhook "keep.example" denied the request: not that node'
 BUSY = "Too many requests, please try again later."
@@ -224,7 +224,7 @@ def test_a_node_that_a_person_put_back_is_guarded_again() -> None:
 
 def test_the_runbook_takes_off_all_that_a_mark_put_on() -> None:
     world = unreleased()
-    text = (RUNBOOKS / "blocked" / "MarkRefused.md").read_text()
+    text = (DOCS / "blocked.md").read_text()
     for name in (ANNOTATION_SESSION, *AUTOSCALER_ANNOTATIONS):
         assert f"{name}-" in text
         world.annotate(NODE, name, None)

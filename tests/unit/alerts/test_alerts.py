@@ -118,7 +118,9 @@ def test_a_healthy_fleet_is_checked_for_every_alert() -> None:
         pytest.param('sum(gpuward_sessions{phase=~"a(b)|{c}"} offset 1h) > bool 2', [], id="none"),
     ],
 )
-def test_unknown_metrics_and_labels_of_an_expression_are_found(expr: str, wrong: list[str]) -> None:
+def test_unknown_metrics_and_labels_of_an_expression_are_found(
+    expr: str, wrong: list[str]
+) -> None:
     assert unknown(expr, METRICS) == wrong
 
 

@@ -1,4 +1,4 @@
-"""The dashboards and operator objects: current, importable, and asking for what exists."""
+"""The dashboards and the monitors of the Prometheus Operator."""
 
 import json
 import re
@@ -25,7 +25,7 @@ def page(path: Path) -> dict[str, Any]:
 
 
 def expressions() -> list[tuple[str, str]]:
-    """(dashboard and panel, expression with the variables filled in)."""
+    """(dashboard and panel, expression with its variables replaced)."""
     return [
         (f"{path.stem}: {panel['title']}", target["expr"].replace("$node", "gpu-7"))
         for path in PAGES
@@ -36,7 +36,7 @@ def expressions() -> list[tuple[str, str]]:
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
 def test_queries_are_promql(tmp_path: Path) -> None:
-    """promtool parses rule files only, so every query becomes a rule."""
+    """promtool only parses rule files, so every query becomes a rule."""
     made = [
         {"record": f"query_{number}", "expr": expr}
         for number, (_, expr) in enumerate(expressions())
@@ -53,7 +53,7 @@ def test_queries_are_promql(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=[path.stem for path in PAGES])
 def test_a_dashboard_imports_anywhere(path: Path) -> None:
-    """Grafana 10's schema, no data source of anybody's installation, no id of a database."""
+    """Schema of Grafana 10, no data source of another installation, no database id."""
     board = page(path)
     sources = {
         json.dumps(found["datasource"], sort_keys=True)
@@ -68,7 +68,7 @@ def test_a_dashboard_imports_anywhere(path: Path) -> None:
     assert board["templating"]["list"][0]["type"] == "datasource"
 
 
-def test_the_node_dashboard_looks_at_the_chosen_node_only() -> None:
+def test_the_node_dashboard_queries_only_the_selected_node() -> None:
     board = page(DASHBOARDS / "node.json")
     queries = [t["expr"] for panel in board["panels"] for t in panel.get("targets", ())]
 
@@ -80,7 +80,7 @@ def test_the_node_dashboard_looks_at_the_chosen_node_only() -> None:
 
 
 def test_monitors_select_what_the_base_installs() -> None:
-    """Labels and port names of the manifests, and the label that every rule rests on."""
+    """Labels and port names of the manifests, and the label `node` that the rules need."""
     daemon_set = yaml.safe_load((BASE / "agent-daemonset.yaml").read_text())
     services = list(yaml.safe_load_all((BASE / "services.yaml").read_text()))
     pods = yaml.safe_load((COMPONENT / "agent-pod-monitor.yaml").read_text())["spec"]

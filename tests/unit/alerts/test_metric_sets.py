@@ -1,6 +1,4 @@
-"""The basic set of series (`--metrics`): how many it has, and that alerts and dashboards read it
-as they read the full one.
-"""
+"""The basic set of metrics (`--metrics`): its size, and equal results of alerts and dashboards."""
 
 import json
 import re
@@ -24,7 +22,7 @@ NOW = 1_800_004_000.0
 MOST_SERIES = 250
 EIGHT = ("h100-8-nvswitch", "h100-8-mig", "b200-8-nvlink5", "l40s-8-pcie")
 ZEROS_MAY_BE_ABSENT = {"node: GPUs by health", "fleet:gpuward_gpu_health:sum"}
-"""Where a line at 0 and no line say the same."""
+"""Queries for which a series with value 0 equals no series."""
 
 
 @pytest.mark.parametrize("name", EIGHT)
@@ -39,9 +37,7 @@ def test_the_full_set_has_every_series_of_the_basic_one(tmp_path: Path) -> None:
     assert set(basic) < set(full)
 
 
-def test_of_links_the_basic_set_has_those_that_are_down_beside_two_counts(
-    tmp_path: Path,
-) -> None:
+def test_the_basic_set_has_the_links_that_are_down_and_two_counts(tmp_path: Path) -> None:
     found = page(snapshot_of(broken(tmp_path), NOW), full=False)
     links = [one for one in series(found) if "nvlink" in one and 'index="2"' in one]
     assert [re.sub(r'\{.*?(?:(link="\d+").*)?\}', r"{\1}", one) for one in links] == [
@@ -52,13 +48,13 @@ def test_of_links_the_basic_set_has_those_that_are_down_beside_two_counts(
     ]
 
 
-def test_links_that_are_off_by_design_are_none_that_are_down(tmp_path: Path) -> None:
+def test_links_that_are_off_by_design_do_not_count_as_down(tmp_path: Path) -> None:
     for name in ("h100-8-mig", "l40s-8-pcie"):
         assert "nvlink_up{" not in page(snapshot_of(simulated(tmp_path, name), NOW), full=False)
 
 
 def broken(folder: Path) -> NodeState:
-    """GPU 2 with errors of every kind that a page can show, and GPU 3 without NVML's readings."""
+    """A node with a GPU 2 that has every kind of error."""
 
     def edit(path: Path) -> None:
         set_gpu(
@@ -79,7 +75,7 @@ def broken(folder: Path) -> NodeState:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """(where, expression) of every alert, recording rule and panel."""
+    """(place, expression) of every alert, recording rule and panel."""
     for rule in rules():
         yield rule.get("alert") or rule["record"], rule["expr"]
     for path in sorted((CHECKOUT / "docs" / "dashboards").glob("*.json")):
@@ -89,9 +85,9 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("which", SETS)
-def test_every_query_asks_for_what_both_sets_have(which: str) -> None:
+def test_both_sets_have_the_metrics_of_every_query(which: str) -> None:
     metrics = known(which)
-    assert [(where, said) for where, expr in queries() if (said := unknown(expr, metrics))] == []
+    assert [(at, wrong) for at, expr in queries() if (wrong := unknown(expr, metrics))] == []
 
 
 def on_node(expr: str, node: str, ours: set[str]) -> str:
@@ -108,7 +104,7 @@ def on_node(expr: str, node: str, ours: set[str]) -> str:
 
 
 def timeline(folder: Path) -> list[tuple[int, NodeState, XidCounts]]:
-    """(hour, state, Xids): sound, broken, sound again, as far as it can be."""
+    """(hour, state, Xids): healthy, broken, and healthy again."""
     none, some = XidCounts(), XidCounts()
     some.add("xid", "0000:52:00", 94)
     sound = simulated(folder)
@@ -116,9 +112,9 @@ def timeline(folder: Path) -> list[tuple[int, NodeState, XidCounts]]:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
-def test_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
-    """One node exports one set, its twin the other; what promtool makes of both is compared."""
-    minutes, hours = 4, 8  # below the five that a recorded value lives on
+def test_alerts_and_panels_have_the_same_results_on_both_sets(tmp_path: Path) -> None:
+    """Two equal nodes export one set each; promtool compares the results."""
+    minutes, hours = 4, 8  # below the lookback of five minutes
     rounds = hours * 60 // minutes
     values: dict[str, list[str]] = {}
     steps = timeline(tmp_path)
@@ -129,13 +125,13 @@ def test_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
             text = page(snapshot_of(state, NOW, xids), full=which == "full")
             for one in series(text):
                 if 'index="' in one and 'index="2"' not in one:
-                    continue  # the others are as they were
+                    continue  # the other GPUs do not change
                 name, value = one.rsplit(" ", 1)
                 head, _, labels = name.rstrip("}").partition("{")
                 mine = f'{head}{{node="{which}"{", " if labels else ""}{labels}}}'
                 row = values.setdefault(mine, ["_"] * rounds)
                 row[begins:ends] = [value] * (ends - begins)
-    # Without a leader no alert says of a node that nobody takes it out.
+    # Without a leader GPUWardFatalUntouched does not fire.
     values['gpuward_leader{instance="10.0.1.1:9413"}'] = ["1"] * rounds
     ours = {
         name
@@ -146,7 +142,7 @@ def test_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
     }
     ours.add("ALERTS")
     compared = [*queries(), ("firing", 'ALERTS{alertstate="firing"}')]
-    told: list[dict[str, object]] = []
+    expected: list[dict[str, object]] = []
     for where, expr in compared:
         if not {asked.metric for asked in selectors(expr)} & ours:
             continue
@@ -157,22 +153,24 @@ def test_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
             f"({basic} != ignoring(node) {full}) or ({basic} unless ignoring(node) {full})"
             f" or ({full} unless ignoring(node) {basic})"
         )
-        told += [
+        expected += [
             {"expr": differs, "eval_time": f"{hour * 60 - 10}m", "exp_samples": []}
             for hour in (2, 3, 5, 6, 8)
         ]
-    firing = 'count by (alertname) (ALERTS{alertstate="firing", node="basic"}) > bool 0'
-    names = ("FaultDegraded", "FaultFatal", "Hot")
-    wanted = ("ECCTrend", "FatalUntouched", "RowRemapFailed", *(f"GPU{name}" for name in names))
-    told.append(
-        {
-            "expr": firing,
-            "eval_time": "170m",
-            "exp_samples": [
-                {"labels": f'{{alertname="GPUWard{name}"}}', "value": 1} for name in wanted
-            ],
-        }
-    )
+    alerts = ("FatalUntouched", "GPUFaultDegraded", "GPUFaultFatal", "GPUHot", "GPUMemoryFault")
+    memory = 'alertname="GPUWardGPUMemoryFault"'
+    for by, matcher, wanted in (
+        ("alertname", "", [f'alertname="GPUWard{name}"' for name in alerts]),
+        ("reason", f", {memory}", ['reason="ErrorTrend"', 'reason="RemapFailed"']),
+    ):
+        firing = f'ALERTS{{alertstate="firing", node="basic"{matcher}}}'
+        expected.append(
+            {
+                "expr": f"count by ({by}) ({firing}) > bool 0",
+                "eval_time": "170m",
+                "exp_samples": [{"labels": f"{{{one}}}", "value": 1} for one in wanted],
+            }
+        )
     case = {
         "rule_files": [str(path) for path in sorted(ALERTS.glob("*.yaml"))],
         "evaluation_interval": f"{minutes}m",
@@ -182,7 +180,7 @@ def test_alerts_and_panels_say_the_same_on_both_sets(tmp_path: Path) -> None:
                 "input_series": [
                     {"series": name, "values": " ".join(row)} for name, row in values.items()
                 ],
-                "promql_expr_test": told,
+                "promql_expr_test": expected,
             }
         ],
     }

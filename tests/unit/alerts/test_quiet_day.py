@@ -1,8 +1,8 @@
-"""A day on which nothing is wrong: no alert fires, whatever daily life does to the series.
+"""No alert fires on a normal day.
 
-Daily life is a rollout of the agents, another leader, Prometheus that is restarted, an exporter
-that is replaced, a driver upgrade, a node that comes and one that goes, a program's Xid, a moment
-of errors of the API server.
+The day has a rollout of the agents, a change of the leader, a restart of Prometheus, a replaced
+exporter, a driver upgrade, a new node and a removed one, an Xid of an application, and a short
+failure of the API server.
 """
 
 import re
@@ -19,9 +19,11 @@ from tests.support.cluster.promql_names import ALERTS, known, rules, selectors
 DAY_MIN = 1440
 NODES = 12
 LATE, GONE, UPGRADED = 3, 4, 5
-"""Nodes that join in the morning, leave in the afternoon, and get another driver at noon."""
+"""The node that joins in the morning, the one that leaves in the afternoon, and the one that gets
+another driver at noon.
+"""
 RESTARTED = (600, 604)
-"""Prometheus scrapes nothing, minutes of the day."""
+"""The minutes of the day without a scrape."""
 ONLY_WITH_CAUSE = frozenset(
     {
         "gpuward_correlated_cause",
@@ -30,7 +32,7 @@ ONLY_WITH_CAUSE = frozenset(
         "gpuward_pause_created_timestamp_seconds", "kube_pod_container_status_waiting_reason",
     }
 )  # fmt: skip
-"""Metrics that have no series as long as nothing is the matter."""
+"""Metrics without series on a normal day."""
 
 Series = tuple[str, list[float | None]]
 
@@ -38,7 +40,7 @@ Series = tuple[str, list[float | None]]
 def day(
     value: float = 0, *, step: float = 0, alive: tuple[int, int] = (0, DAY_MIN)
 ) -> list[float | None]:
-    """A sample a minute: a constant or a counter, while its exporter is there."""
+    """A sample per minute while the exporter runs: a constant or a counter."""
     found: list[float | None] = [value + step * minute for minute in range(DAY_MIN)]
     for minute in range(DAY_MIN):
         scraped = alive[0] <= minute < alive[1]
@@ -98,8 +100,8 @@ def of_agent(number: int) -> Iterator[Series]:
         f'gpuward_source_info{{{node}, source="nvml", state="Released", reason="DriverUpgrade"}}',
         [one or None for one in released],
     )
-    heard = page(0, step=60)
-    yield f'gpuward_source_last_success_timestamp_seconds{{{node}, source="nvml"}}', heard
+    success = page(0, step=60)
+    yield f'gpuward_source_last_success_timestamp_seconds{{{node}, source="nvml"}}', success
     if number == 1:
         crashed = [one if 100 <= at < 110 else None for at, one in enumerate(page(1))]
         fault = f'{gpu}, severity="Info", level="Report", reason="Xid31MMUFault"'
@@ -117,7 +119,7 @@ def of_agent(number: int) -> Iterator[Series]:
 
 
 def of_remediator(number: int) -> Iterator[Series]:
-    """The first leads until it is replaced, the second from half a minute later."""
+    """The first leads until it is replaced, the second from a minute later."""
     at = f'instance="10.0.1.{number}:9413"'
     alive = (0, 1000) if number == 1 else (0, DAY_MIN)
     leads = day(1, alive=(0, 1000)) if number == 1 else with_value(day(), 1001, DAY_MIN, 1)
@@ -138,7 +140,7 @@ def of_remediator(number: int) -> Iterator[Series]:
     yield f'gpuward_budget_used_nodes{{{at}, scope="all"}}', page(0)
     yield f'gpuward_unexpected_errors_total{{{at}, part="session"}}', page()
     yield f'gpuward_objects_lost_total{{{at}, kind="GPUQuarantine"}}', page()
-    asked = f'gpuward_api_requests_total{{{at}, method="GET", lane="read"'
+    asked = f'gpuward_api_requests_total{{{at}, method="GET", queue="read"'
     yield f'{asked}, code="200"}}', page(step=200)
     failed = [
         None if one is None else min(max(i - 300, 0), 2) * 40.0 for i, one in enumerate(page())
@@ -154,16 +156,16 @@ def quiet_day() -> list[Series]:
 
 
 def written(values: list[float | None]) -> str:
-    """As promtool reads them; what is not scraped any more is stale at once."""
-    words, before = [], None
+    """The values in promtool's notation; a series that ends is stale at once."""
+    samples, before = [], None
     for one in values:
-        words.append(f"{one:g}" if one is not None else "stale" if before is not None else "_")
+        samples.append(f"{one:g}" if one is not None else "stale" if before is not None else "_")
         before = one
-    return " ".join(words)
+    return " ".join(samples)
 
 
-def test_every_metric_of_the_rules_has_a_series_on_a_quiet_day() -> None:
-    """Else an alert would be silent for lack of data."""
+def test_every_metric_of_the_rules_has_a_series_on_a_normal_day() -> None:
+    """Without data an alert would not fire."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = {one.metric for rule in rules() for one in selectors(rule["expr"])} - recorded
     present = {re.split(r"[{ ]", name)[0] for name, _ in quiet_day()}
@@ -173,8 +175,8 @@ def test_every_metric_of_the_rules_has_a_series_on_a_quiet_day() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-@pytest.mark.parametrize("broken", [False, True], ids=["nothing fires", "and can"])
-def test_nothing_fires_on_a_quiet_day(tmp_path: Path, broken: bool) -> None:
+@pytest.mark.parametrize("broken", [False, True], ids=["normal day", "no leader"])
+def test_no_alert_fires_on_a_normal_day(tmp_path: Path, broken: bool) -> None:
     series = [{"series": name, "values": written(values)} for name, values in quiet_day()]
     if broken:
         series = [one for one in series if "gpuward_leader" not in one["series"]]

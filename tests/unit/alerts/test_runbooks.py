@@ -1,85 +1,121 @@
-"""The runbooks: one for each alert and each Blocked reason, each with what an operator needs."""
+"""The runbooks: one for each alert, one section for each blocking reason."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from rules.catalog.why_not import WhyNot
+from rules.catalog.why_not import WhyNot, runbook
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from tests.support.cluster.promql_names import REPOSITORY, rules
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"
+REASONS = REPOSITORY / "docs" / "blocked.md"
 ALERTS = {rule["alert"] for rule in rules() if "alert" in rule}
-ALWAYS = {
-    "README",
+PROCEDURES = {
     "stop-everything",
-    "is-gpuward-well",
+    "check-gpuward",
     "fire-drill",
     "support-bundle",
     "return-a-gpu",
 }
-PAGES = sorted(RUNBOOKS.rglob("*.md"))
-BOOKS = [page for page in PAGES if page.stem != "README"]
-HEADINGS = {"What it means", "How to check", "What to do", "How to undo"}
+BOOKS = [page for page in sorted(RUNBOOKS.glob("*.md")) if page.stem != "README"]
+PAGES = [*BOOKS, RUNBOOKS / "README.md", REASONS]
+OF_ALERT = {"Meaning", "Check", "Fix"}
+OF_PROCEDURE = {"Purpose", "Steps", "Verify"}
 
 
 def ids(paths: list[Path]) -> list[str]:
     return [path.stem for path in paths]
 
 
+def sections(page: Path, level: str) -> dict[str, str]:
+    """The texts of a page by their headings of this level."""
+    parts = re.split(rf"^{level} ", page.read_text(), flags=re.MULTILINE)
+    return dict(part.split("\n", 1) for part in parts[1:])
+
+
 def test_there_is_a_page_for_each_alert_and_no_other() -> None:
-    assert {page.stem for page in RUNBOOKS.glob("*.md")} == ALERTS | ALWAYS
+    assert {page.stem for page in BOOKS} == ALERTS | PROCEDURES
+    assert [path for path in RUNBOOKS.iterdir() if path.is_dir()] == []
 
 
-def test_there_is_a_page_for_each_blocked_reason_and_no_other() -> None:
-    """A new reason in the rules needs a page; a page needs a reason that can still occur."""
-    assert {page.stem for page in (RUNBOOKS / "blocked").glob("*.md")} == set(WhyNot)
+def test_there_is_a_section_for_each_blocking_reason_and_no_other() -> None:
+    """A new reason needs a section; a section needs a reason that can occur."""
+    found = sections(REASONS, "###")
+
+    assert set(found) == set(WhyNot)
+    for reason, text in found.items():
+        assert text.strip().startswith((
+            "Waiting helps. ", "Needs an operator. ", "Set by the policy or an operator. ",
+        )), reason  # fmt: skip
+        assert re.search(r"^- Check: .*kubectl", text, re.MULTILINE | re.DOTALL), reason
+        assert "\n- Fix: " in text, reason
+        assert runbook(reason) == f"docs/blocked.md#{reason.lower()}"
+
+
+def test_the_table_of_blocking_reasons_is_complete() -> None:
+    listed = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \| (yes|no|no: policy or operator) \|$",
+                        REASONS.read_text(), re.MULTILINE)  # fmt: skip
+    shown = {"yes": "Waiting helps.", "no": "Needs an operator."}
+    found = sections(REASONS, "###")
+
+    assert sorted(reason for reason, _, _ in listed) == sorted(WhyNot)
+    for reason, anchor, waiting in listed:
+        assert anchor == reason.lower()
+        start = shown.get(waiting, "Set by the policy or an operator.")
+        assert found[reason].strip().startswith(start)
 
 
 @pytest.mark.parametrize("page", BOOKS, ids=ids(BOOKS))
-def test_a_page_says_meaning_check_remedy_and_way_back(page: Path) -> None:
-    title, *sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)
-    found = dict(section.split("\n", 1) for section in sections)
+def test_a_page_has_its_sections_and_is_short(page: Path) -> None:
+    found = sections(page, "##")
 
-    assert title.startswith("# ")
-    assert set(found) == HEADINGS
+    assert page.read_text().startswith("# ")
+    assert set(found) == (OF_ALERT if page.stem in ALERTS else OF_PROCEDURE)
     assert all(text.strip() for text in found.values())
-    assert "kubectl" in found["How to check"]
-    assert len(page.read_text().splitlines()) < 70
+    assert "kubectl" in page.read_text()
+    assert len(page.read_text().splitlines()) < 110
 
 
 def waits(rule: dict[str, str]) -> str | None:
-    """How long it waits: `for`, else how long ago it asks, itself or by what it is recorded of."""
+    """How long the alert waits: `for`, or else an offset of its expression or recording rules."""
     if "for" in rule:
         return rule["for"]
-    asked = re.findall(r"offset (\d+m)", rule["expr"])
+    offsets = re.findall(r"offset (\d+m)", rule["expr"])
     recorded = [r for r in rules() if "record" in r and r["record"] in rule["expr"]]
-    return next(iter(asked or [w for r in recorded if (w := waits(r))]), None)
+    return next(iter(offsets or [w for r in recorded if (w := waits(r))]), None)
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
-def test_a_page_and_the_index_say_how_urgent_the_alert_is(alert: str) -> None:
-    found = [(r["labels"]["severity"], waits(r)) for r in rules() if r.get("alert") == alert]
-    times = [f"{word}, after {wait}" if wait else f"{word}, at once" for word, wait in found]
-    words = ", ".join(dict.fromkeys(word for word, _ in found))
-
-    assert f"Severity: {'; '.join(dict.fromkeys(times))}." in " ".join(
-        (RUNBOOKS / f"{alert}.md").read_text().split()
-    )
-    assert f"| [{alert}]({alert}.md) | {words} |" in (RUNBOOKS / "README.md").read_text()
+def test_a_page_and_the_index_state_the_severity_of_each_reason(alert: str) -> None:
+    page = " ".join((RUNBOOKS / f"{alert}.md").read_text().split())
+    mine = [rule for rule in rules() if rule.get("alert") == alert]
+    reasons = list(dict.fromkeys(rule["labels"].get("reason", "") for rule in mine))
+    for reason in reasons:
+        of_reason = [rule for rule in mine if rule["labels"].get("reason", "") == reason]
+        times = "; ".join(dict.fromkeys(
+            f"{rule['labels']['severity']}, "
+            + (f"after {wait}" if (wait := waits(rule)) else "at once")
+            for rule in of_reason
+        ))  # fmt: skip
+        assert (f"| `{reason}` | {times} |" if reason else f"Severity: {times}.") in page
+    found = {rule["labels"]["severity"] for rule in mine}
+    severities = ", ".join(one for one in ("critical", "warning", "info") if one in found)
+    row = f"| [{alert}]({alert}.md) | {severities} | {', '.join(reasons)} |"
+    assert row in (RUNBOOKS / "README.md").read_text()
 
 
 def test_the_index_names_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)]+)\)", (RUNBOOKS / "README.md").read_text()))
 
-    assert linked == {str(page.relative_to(RUNBOOKS)) for page in BOOKS}
+    assert linked == {page.name for page in BOOKS} | {"../alerting.md", "../blocked.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_policy_keys_that_a_page_names_exist(page: Path) -> None:
-    """`budget.maxUnavailable` and the like are keys of the policy, as the loader knows them."""
+    """`budget.maxUnavailable` and the like are keys of the policy."""
     for section, key in re.findall(
         r"`(budget|drain|limits|release)\.(\w+)(?:\.\w+)?`", page.read_text()
     ):
@@ -95,3 +131,12 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     named = re.findall(r"`((?:daemonset|docs|rules|hack)/[\w./-]+)`", page.read_text())
 
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
+def test_links_of_a_page_lead_to_headings_that_exist(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", page.read_text()):
+        text = (page.parent / target if target else page).read_text()
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        anchors = {re.sub(r"[^\w-]", "", one.lower().replace(" ", "-")) for one in headings}
+        assert anchor in anchors, f"{page.name}: {target}#{anchor}"

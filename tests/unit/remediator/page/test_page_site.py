@@ -57,7 +57,7 @@ async def client(source: FixedSource) -> AsyncIterator[Client]:
         pytest.param("/?health=unhealthy&phase=Draining", "1 node of 3", id="filtered"),
         pytest.param("/nodes/b", "add a replica or relax the PDB", id="node"),
         pytest.param("/history", "Repeat offenders", id="history"),
-        pytest.param("/docs/runbooks/blocked/Budget.md", "Blocked: Budget", id="runbook"),
+        pytest.param("/docs/blocked.md", "Blocking reasons", id="runbook"),
     ],
 )
 async def test_pages(client: Client, path: str, text: str) -> None:
@@ -101,7 +101,7 @@ async def test_every_answer_forbids_what_the_page_does_not_need(client: Client, 
     [
         pytest.param("/sessions/<script>", "There is no session &lt;script&gt;", id="session"),
         pytest.param("/nodes/<script>", "No GPU node &lt;script&gt;", id="node"),
-        pytest.param("/docs/runbooks/<script>", "no runbook &lt;script&gt;", id="runbook"),
+        pytest.param("/docs/<script>", "no runbook &lt;script&gt;", id="runbook"),
         pytest.param("/static/site.py", "no such file", id="file"),
     ],
 )
