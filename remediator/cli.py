@@ -1,7 +1,7 @@
-"""`gpuward-remediator`: the controller and its policy tools.
+"""Console script `gpuward-remediator`: the controller and its policy tools.
 
-The console script. Wrong use, an unusable kubeconfig and an invalid policy file end with 64 and
-one sentence each; nothing here prints a traceback for an operator's mistake.
+Wrong use, an unusable kubeconfig and an invalid policy file exit with 64 and one sentence, without
+a traceback.
 """
 
 import argparse
@@ -22,11 +22,11 @@ from rules.policy.policy import Policy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Run the command and return its exit status."""
     parser = settings.make_parser(os.environ)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given in ([], ["policy"]):
-        # Without a command: what there is, as kubectl gpuward answers.
+        # Without a command, print the help, as kubectl gpuward does.
         given = [*given, "--help"]
     if given[:1] == ["--version"]:
         sys.stdout.write(f"gpuward {version.release_version()}\n")
@@ -68,7 +68,7 @@ def _check(path: str) -> int:
         for note in reader.unknown_reasons(found):
             sys.stderr.write(f"{source}: note: {note}\n")
         for asked in components.asked_components(found):
-            then = "preflight says if it is there"
+            then = "kubectl gpuward preflight shows whether it is installed"
             sys.stderr.write(f"{source}: note: {asked.sentence}; {then}\n")
         return 0
     return _wrong(found)
@@ -85,16 +85,16 @@ def _wrong(problems: Sequence[str]) -> int:
 
 
 def _rbac(path: str, output: str | None) -> int:
-    """Print, or write into a folder, the component that the policy's own adapters need."""
+    """Print the component that the policy's own adapters need, or write it to a folder."""
     found = policy_file.given_policy(path)
     if not isinstance(found, Policy):
         return _wrong(found)
     needs = components.repair_needs(found.repair)
     listed = ", ".join(needs.components) or "none"
     source = _named(path)
-    sys.stderr.write(f"{source}: components of shipped adapters that it needs: {listed}\n")
+    sys.stderr.write(f"{source}: needs these components of shipped adapters: {listed}\n")
     if not needs.own:
-        sys.stderr.write(f"{source}: its own adapters need no component\n")
+        sys.stderr.write(f"{source}: the policy's own adapters need no component\n")
         return 0
     try:
         for name, text in needs.own.items():
@@ -117,7 +117,7 @@ def _schema() -> int:
 
 def _show(path: str | None) -> int:
     if not path:
-        sys.stderr.write(f"the defaults: no cluster was asked; what is in force there: {_ASK}\n")
+        sys.stderr.write(f"These are the defaults. To show the policy of the cluster: {_ASK}\n")
     found = policy_file.given_policy(path) if path else Policy()
     if not isinstance(found, Policy):
         return _wrong(found)

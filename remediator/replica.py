@@ -1,6 +1,6 @@
-"""All parts of one replica, made once and handed to whom they concern; there are no globals.
+"""Create all parts of one replica and connect them.
 
-Both replicas watch and serve; the one that leads writes.
+Every replica watches and serves; only the leader writes.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -9,7 +9,7 @@ from functools import partial
 
 from remediator import version
 from remediator.controller import records
-from remediator.controller.drain_reads import DrainLook, MaintenanceLeases
+from remediator.controller.drain_reads import DrainReader, MaintenanceLeases
 from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
@@ -28,7 +28,7 @@ from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.other_apis import ApiGroups, RepairObjects
-from remediator.kube.refusals import Telling
+from remediator.kube.refusals import EventSender
 from remediator.metrics import Metrics, set_gauges
 from remediator.settings import RemediatorSettings
 from remediator.view.shapes import ReplicaShown
@@ -44,15 +44,15 @@ from rules.session import status
 from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
 
-# Without a tick of the dispatcher for this long the process is stuck and is to be restarted.
+# Without a tick of the loop for this long, the process is stuck and must be restarted.
 _STUCK_S = 60.0
-# About what the API server answers while the fleet is judged once.
+# About as many calls as the API server answers during one fleet assessment.
 _FEW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """Through what a replica meets time and the API server: another set runs in virtual time."""
+    """The classes that use time and the API server; scenarios replace them for virtual time."""
 
     clock: Callable[[], Clock] = Clock
     rate_limiter: Callable[[Mapping[CallQueue, float], Clock], RateLimiter] = RateLimiter
@@ -64,7 +64,7 @@ class Border:
 
 
 class Replica:
-    """All parts of one process, wired."""
+    """All parts of one process."""
 
     def __init__(
         self, settings: RemediatorSettings, access: Access, border: Border | None = None
@@ -110,8 +110,8 @@ class Replica:
             time_known=lambda: not self.clock.skew.undecided,
             on_start=self._took_over,
             on_stop=self._deposed,
-            says=LeaderReport(
-                self.clock, self.ready, self.world.refusals.unsaid, self.policy
+            annotations=LeaderReport(
+                self.clock, self.ready, self.world.refusals.missing_session_right, self.policy
             ).annotations,
         )
         self.gateway = border.gateway(
@@ -126,7 +126,7 @@ class Replica:
         edge = Edge(
             api=self.api,
             gateway=self.gateway,
-            telling=Telling(self.gateway, self.clock),
+            events=EventSender(self.gateway, self.clock),
             world=self.world,
             clock=self.clock,
             metrics=self.metrics,
@@ -138,8 +138,8 @@ class Replica:
         self.fleet = Fleet(
             edge, wake=partial(self.queue.add, urgent=True), rest=self._between_judgements
         )
-        look = DrainLook(self.api, self.clock, self.caches)
-        self.drains = Drains(edge, look=look, wake=self.queue.add)
+        reader = DrainReader(self.api, self.clock, self.caches)
+        self.drains = Drains(edge, reader=reader, wake=self.queue.add)
         publishers = PublisherPods(self.api, self.clock, self.caches)
         groups = ApiGroups(self.api, self.clock)
         self.objects = RepairObjects(self.api, groups, self.clock)
@@ -165,7 +165,7 @@ class Replica:
         self.maintenance = MaintenanceLeases(edge, groups, changed=self._maintenance_changed)
         self.world.doubts += [self.maintenance.too_old, self._time_unknown]
         kueue = KueueWorkloads(self.api, groups)
-        self.scout = GangScout(edge, look, kueue, fleet_changed=self.fleet.changed)
+        self.scout = GangScout(edge, reader, kueue, fleet_changed=self.fleet.changed)
         self.housekeeping = Housekeeping(edge, publishers=publishers)
         self.records = RecordKeeping(edge)
         self.new_node_tests = NewNodeTests(edge)
@@ -179,15 +179,15 @@ class Replica:
         listeners.agent = self._agent_changed
 
     def may_act(self) -> bool:
-        """This replica leads and its caches are complete."""
+        """Whether this replica leads and its caches are complete."""
         return self.elector.may_write() and not self.caches.problem()
 
     def ready(self) -> str:
-        """Why this replica could do nothing to a node now, were it to lead."""
+        """Why this replica could not act on a node now if it were the leader; "" if it could."""
         return self.caches.problem() or status.sentence(self.world.doubt())
 
     def healthy(self) -> str:
-        """Why this process should be restarted."""
+        """Why this process must be restarted; "" if it is healthy."""
         now = self.clock.elapsed()
         if (silent_s := now - self.loop.ticked_at) > _STUCK_S:
             return f"The loop has not ticked for {silent_s:.0f} s."
@@ -199,7 +199,7 @@ class Replica:
         return ""
 
     def parts(self) -> list[Coroutine[None, None, None]]:
-        """Everything that runs in the background, each part kept apart from the others."""
+        """All background parts, isolated from each other."""
         keep = self.isolation.keep
         return [
             *(keep("watch", cache.run) for cache in self.caches.followed),
@@ -216,7 +216,7 @@ class Replica:
         ]
 
     def page_source(self) -> LiveSource:
-        """What the review page shows: this replica's caches."""
+        """The source of the review page: this replica's caches."""
         keys = GroupKeys.of(self.settings.page_pool_labels, self.settings.page_rack_labels)
         return LiveSource(self.world.snapshot, self._shown, self.clock, self.api, keys)
 
@@ -227,14 +227,14 @@ class Replica:
             leading=self.elector.may_write(),
             mode=str(snapshot.policy.mode),
             problem=problem,
-            leader_problem="" if problem else status.sentence(self.elector.word.unable),
+            leader_problem="" if problem else status.sentence(self.elector.leader_status.unable),
             policy_problem=self.policy.trouble,
             at=timestamps.format_time(snapshot.now),
             grafana=self.settings.grafana_url,
         )
 
     def refresh(self) -> None:
-        """Gauges that are only worth computing per scrape."""
+        """Update the gauges that are computed per scrape."""
         metrics, now = self.metrics, self.clock.elapsed()
         metrics.leader.set(1 if self.elector.may_write() else 0)
         metrics.view_too_old.set(1 if self.world.doubt() else 0)
@@ -252,7 +252,7 @@ class Replica:
 
     def _node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         if after is None:
-            # Not selected any more is not gone: the taint and cordon stays ours.
+            # No longer selected is not gone: gpuward still owns its taint and cordon.
             self.world.node_seen(name, self.caches.quarantined.items.get(name))
         self.loop.node_changed(name, before, after)
         if (
@@ -260,12 +260,12 @@ class Replica:
             and after is not None
             and node_health.word_of(before) != node_health.word_of(after)
         ):
-            self.housekeeping.look_again(name)
-        self.records.node_said(before, after)
+            self.housekeeping.check_soon(name)
+        self.records.repair_reported(before, after)
 
     def _agent_changed(self, node: str) -> None:
         self.loop.wake(node)
-        self.housekeeping.look_again(node)
+        self.housekeeping.check_soon(node)
 
     def _tainted_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
         if name not in self.caches.nodes.items:
@@ -294,10 +294,10 @@ class Replica:
         self.loop.wake(node)
 
     def _between_judgements(self) -> float:
-        """A twentieth of a core in a storm; more when the taints and cordons it allowed run out
-        before their limit per second is used, most when all else waits for it.
+        """The pause between fleet assessments, as a multiple of their duration: long while many
+        quarantines are being written, short while other work waits for an assessment.
         """
-        if self.api.under_way(CallQueue.MARK) > _FEW:
+        if self.api.under_way(CallQueue.TAINT) > _FEW:
             return 19.0
         return 6.0 if self.api.under_way(CallQueue.STATUS) > _FEW or self.queue else 2.0
 
@@ -305,7 +305,7 @@ class Replica:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)
 
     def _turn_over(self, write: Write) -> str:
-        """Why a first quarantine or a repair must not go by now: the fleet moved on."""
+        """Why a first quarantine or a repair has no permit any more; "" if it has."""
         session = self.caches.quarantines.items.get(getattr(write, "session", ""))
         if isinstance(write, SetRepairCondition | WriteRepairObject):
             permit = self.fleet.permit(write.session)
@@ -336,7 +336,7 @@ class Replica:
         self.world.acting_since = now = self.clock.now()
         at = timestamps.parse_time(renewed)
         if at is not None:
-            # Another replica was active until then; its outage-free time is ours too.
+            # Another replica was active until then, so there was no outage.
             for session in self.caches.quarantines.items.values():
                 uid = session.metadata.uid
                 self.world.active[uid] = max(min(at, now), self.world.active.get(uid, 0.0))

@@ -1,6 +1,4 @@
-"""Runs one replica until SIGTERM: servers first, then its parts, the lease returned to service at
-the end.
-"""
+"""Run one replica until SIGTERM: start the servers, then its parts, and release the lease last."""
 
 import asyncio
 import contextlib
@@ -19,27 +17,24 @@ from remediator.page import server, site
 from remediator.replica import Replica
 from remediator.settings import RemediatorSettings
 
-# How long a shutdown may take before what is left is dropped; the lease expires by itself.
+# The longest shutdown; after it, the lease expires by itself.
 _SHUTDOWN_S = 5.0
-# Objects made more than freed before young ones are looked through for cycles, and how many such
-# looks make an older generation's: nearly all that a storm makes is freed without any. Python's
-# own numbers (700, 10, 10) took a tenth of a storm's CPU.
+# Thresholds of the garbage collector. Python's defaults (700, 10, 10) took a tenth of the CPU in a
+# storm, and nearly all objects are freed without it.
 _COLLECTED_AFTER = (20_000, 20, 20)
 _SYNCED_S = 0.1
 
 _LOG = structlog.get_logger()
-# Made once: `json.dumps` makes a new one for each line.
+# `json.dumps` would create an encoder for each line.
 _ENCODER = json.JSONEncoder(default=repr)
 
 
-def _encoded(said: Any, **_: Any) -> bytes:
-    return _ENCODER.encode(said).encode()
+def _encoded(event: Any, **_: Any) -> bytes:
+    return _ENCODER.encode(event).encode()
 
 
 def configure_logs() -> None:
-    """Log lines as JSON on standard error, one object a line, for a cluster's log collector. No
-    secret, token or whole object may be logged anywhere.
-    """
+    """Log JSON lines to standard error. No secret, token or entire object may be logged."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -48,16 +43,16 @@ def configure_logs() -> None:
             structlog.processors.JSONRenderer(serializer=_encoded),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        # One write a line: in a storm there are thousands.
+        # One write per line: a storm has thousands of lines.
         logger_factory=structlog.BytesLoggerFactory(file=sys.stderr.buffer),
         cache_logger_on_first_use=True,
     )
-    # The client library logs configuration problems that come back as our own sentences.
+    # The client library logs configuration problems that gpuward reports itself.
     logging.getLogger("kubernetes").setLevel(logging.CRITICAL)
 
 
 async def run(settings: RemediatorSettings) -> int:
-    """Run until SIGTERM or SIGINT; KubeConfigError or ListenError when nothing useful can run."""
+    """Run until SIGTERM or SIGINT. Raises KubeConfigError and ListenError."""
     configure_logs()
     gc.set_threshold(*_COLLECTED_AFTER)
     access = Access(settings.kubeconfig)
@@ -99,14 +94,14 @@ async def run(settings: RemediatorSettings) -> int:
 
 
 async def _set_aside(replica: Replica) -> None:
-    """What the caches hold once they are complete lives on: no collection goes through it."""
+    """Exclude the complete caches from garbage collection."""
     while replica.caches.problem():
         await replica.clock.sleep(_SYNCED_S)
     gc.freeze()
 
 
 async def _until_stopped(parts: list[Coroutine[None, None, None]], stopped: asyncio.Event) -> None:
-    """Run all parts; only one that cannot even be kept apart ends by itself, and the process."""
+    """Run all parts until stopped or until one of them ends with an error."""
     tasks = [asyncio.create_task(part) for part in parts]
     waiter = asyncio.create_task(stopped.wait())
     done, _ = await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)

@@ -20,7 +20,7 @@ EX_USAGE = 64
 """Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
 
 DEFAULT_NAMESPACE = "gpuward"
-"""Where the manifests install us."""
+"""The namespace in the manifests."""
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TRUE = {"1", "true", "yes", "on"}
 
@@ -33,38 +33,39 @@ class RemediatorSettings:
     kubeconfig: str | None
     shadow: bool
     builtin_validation: bool
-    """Component `validate` is installed: nodes are tested unless the policy says otherwise."""
+    """Component `validate` is installed: nodes are tested unless the policy disables it."""
     listen: str
     namespace: str
-    """Of the lease and of the agent's pods."""
+    """Namespace of the lease and of the agent pods."""
     identity: str
-    """Who holds the lease; different for every replica."""
+    """Holder name on the lease; different for every replica."""
     node_name: str
     """The node this process runs on; empty outside a cluster."""
     page_listen: str
-    """Where the review page is served; `off` for nowhere."""
+    """Listen address of the review page, or `off`."""
     page_pool_labels: str
     """Comma-separated label keys that name a node's pool; empty for the defaults."""
     page_rack_labels: str
     page_hosts: str
-    """Comma-separated public names that the page answers to, besides addresses and cluster names.
+    """Comma-separated public host names of the page, in addition to addresses and cluster
+    names.
     """
     grafana_url: str
     """Address of the Grafana that the page links to; empty for no link."""
 
 
-class _WholeWords(argparse.HelpFormatter):
-    """Breaks no word at a hyphen: names in a help are to be copied."""
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps help texts without breaks at hyphens, so that names can be copied."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 class _RemediatorParser(CommandParser):
-    """An argument parser that ends wrong use with 64."""
+    """An argument parser that exits with 64 on wrong use."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _WholeWords, **options})
+        super().__init__(**{"formatter_class": _HelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
         _, message = self.complaint(message)
@@ -72,62 +73,72 @@ class _RemediatorParser(CommandParser):
 
 
 def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
-    """All commands, with defaults from the environment."""
+    """The parser of all commands, with defaults from the environment."""
     parser = _RemediatorParser(
         prog="gpuward-remediator",
-        description="Takes failing GPU nodes out of service within budgets and PDBs.",
+        description="Quarantine, drain and repair failing GPU nodes within budgets and PDBs.",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run the controller until SIGTERM")
-    _flag(run, env, "--policy", "FILE", "policy file; without one: mode Shadow, default limits")
+    run = commands.add_parser("run", help="run the controller")
+    _flag(run, env, "--policy", "FILE", "policy file (default: mode Shadow and default limits)")
     _flag(
         run,
         env,
         "--kubeconfig",
         "FILE",
-        "cluster to act on (default: $KUBECONFIG, else the pod's service account, else "
+        "kubeconfig of the cluster (default: $KUBECONFIG, else the pod's service account, else "
         "~/.kube/config)",
     )
     run.add_argument(
         "--shadow",
         action="store_true",
         default=env.get("GPUWARD_SHADOW", "").lower() in _TRUE,
-        help="say what would be done and touch no node and no pod, whatever the policy says "
+        help="report what would be done and change no node or pod, whatever the policy mode "
         "(GPUWARD_SHADOW)",
     )
     run.add_argument(
         "--builtin-validation",
         action="store_true",
         default=env.get("GPUWARD_BUILTIN_VALIDATION", "").lower() in _TRUE,
-        help="test drained nodes under load before their release, unless the policy "
-        "says otherwise (validate.provider); set by component validate "
-        "(GPUWARD_BUILTIN_VALIDATION)",
+        help="test drained nodes under load before their release, unless the policy sets another "
+        "validate.provider; set by component validate (GPUWARD_BUILTIN_VALIDATION)",
     )
-    _flag(run, env, "--listen", "HOST:PORT", "metrics and probes (default: :9413)", ":9413")
+    _flag(
+        run,
+        env,
+        "--listen",
+        "HOST:PORT",
+        "address of metrics and probes (default: :9413)",
+        ":9413",
+    )
     _flag(
         run,
         env,
         "--namespace",
         "NAME",
-        "namespace of the lease and of the agent's pods (default: the pod's own, else gpuward)",
+        "namespace of the lease and of the agent pods (default: the pod's own, else gpuward)",
     )
     _flag(
-        run, env, "--identity", "NAME", "name on the lease (default: the pod's, else the host's)"
+        run,
+        env,
+        "--identity",
+        "NAME",
+        "holder name on the lease (default: pod name, else host name)",
     )
-    _flag(run, env, "--node-name", "NAME", "the node this runs on, which is drained last", "")
+    _flag(run, env, "--node-name", "NAME", "node of this process, which is drained last", "")
     _flag(
         run,
         env,
         "--page-listen",
         "HOST:PORT",
-        "read-only review page and its JSON, off for none (default: :9414)",
+        "address of the review page and its JSON, or off (default: :9414)",
         ":9414",
     )
     _flag(
         run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated", ""
     )
-    _flag(run, env, "--page-hosts", "NAMES", "public host names the page answers to (ingress)", "")
+    _flag(run, env, "--page-hosts", "NAMES", "public host names of the page, comma-separated", "")
     _flag(
         run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated", ""
     )
@@ -142,23 +153,24 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     policy = commands.add_parser("policy", help="check or show policy files")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="say whether a policy file is valid, and why not")
+    check = actions.add_parser("check", help="validate a policy file and print its errors")
     rbac = actions.add_parser(
-        "rbac", help="print the kustomize component that the adapters of a policy file need"
+        "rbac",
+        help="print the kustomize component with the RBAC that a policy's own adapters need",
     )
     rbac.add_argument("file", metavar="FILE", help="as for check")
     rbac.add_argument(
-        "--output", metavar="DIR", help="write its files there instead of printing them"
+        "--output", metavar="DIR", help="write the files to this folder instead of printing them"
     )
     check.add_argument(
         "file",
         metavar="FILE",
-        help="a policy, its ConfigMap, or what kustomize or helm build; - for standard input",
+        help="policy, ConfigMap, or output of kustomize or helm; - for standard input",
     )
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy in effect, defaults included")
     show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
-    _flag(show, env, "--policy", "FILE", "policy file; without one: the defaults")
+    _flag(show, env, "--policy", "FILE", "policy file (default: the default policy)")
     return parser
 
 
@@ -207,6 +219,6 @@ def _own_namespace() -> str:
 
 
 def fail(sentence: str) -> int:
-    """Say it to the operator and give the exit status of wrong use."""
+    """Print an error and return the exit status of wrong use."""
     sys.stderr.write(f"gpuward-remediator: {sentence}\n")
     return EX_USAGE

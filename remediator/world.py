@@ -1,8 +1,7 @@
-"""What this process knows of the cluster, shaped as the rules take it.
+"""The state of the cluster as this process knows it, in the form that the rules take.
 
-The caches fill it, answers to own writes fill it sooner, and the loop reads it: sessions by node,
-health statuses of nodes that are no longer sick, sessions that somebody deleted, nodes whose
-quarantine is on its way. Nothing here decides, and nothing here is needed after a restart.
+Caches and answers to own writes fill it: sessions by node, GPUNodeHealth objects, deleted
+sessions, and nodes that are being quarantined. Nothing here is needed after a restart.
 """
 
 from collections import ChainMap
@@ -14,7 +13,7 @@ from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
-from remediator.kube.refusals import Refusals, Telling
+from remediator.kube.refusals import EventSender, Refusals
 from remediator.metrics import Metrics
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.refusal import NodeWrite
@@ -23,26 +22,25 @@ from rules.policy.policy import Policy
 from rules.session import external, history, observation, status
 from rules.session.observation import FleetSnapshot, Vanished
 
-# A deletion is acted on within seconds; a record of it older than this helps nobody.
+# The most deleted sessions that are kept per node.
 _DELETIONS_KEPT = 64
-# Objects that vanish within this time vanish together: a definition's end takes them one after the
-# other.
+# Objects that vanish within this time vanish together: deleting a CRD deletes them one by one.
 _TOGETHER_S = 2.0
-# A restored backup is seen by one cache after the other.
+# Caches notice a restored backup at different times.
 _REWOUND_S = 60.0
 
 
 def availability(node: NodeView) -> tuple[object, ...]:
-    """What the fleet rules read of a node."""
+    """The parts of a node that the fleet rules read."""
     return node.spec.unschedulable, node.ready, node.labels
 
 
 def _nobody(*_: object) -> None:
-    """Who hears of what is learned before anybody does."""
+    """The default listener: does nothing."""
 
 
 class World:
-    """The fleet as known now."""
+    """The fleet as last known."""
 
     def __init__(
         self,
@@ -57,9 +55,9 @@ class World:
         self.sessions: dict[str, list[QuarantineView]] = {}
         """All sessions by node name, oldest first."""
         self._open: dict[str, list[QuarantineView]] = {}
-        """Those that have not ended: asked for at every check, however much history is kept."""
+        """Open sessions by node name, so that a check does not search the history."""
         self.counting: dict[str, QuarantineView] = {}
-        """Sessions by name that the fleet rules may still count, however much history is kept."""
+        """Sessions by name that the fleet rules may still count."""
         self.deleted: dict[str, tuple[QuarantineView, ...]] = {}
         """Sessions that vanished while open, by node name."""
         self._vanished: dict[str, float] = {}
@@ -69,29 +67,26 @@ class World:
         self._ended_vanished: dict[str, float] = {}
         """When the last of `_ended` vanished (CLOCK_BOOTTIME), by node name."""
         self._lost: dict[str, str] = {}
-        """Why nobody asked for what is in `deleted`, once that is settled, by node name."""
+        """Why no operator asked for the deletions in `deleted`, once decided, by node name."""
         self._vanished_pauses: dict[str, tuple[PauseView, float]] = {}
         """Pauses that vanished a moment ago, by name, and when (CLOCK_BOOTTIME)."""
         self.lost_pauses: dict[str, PauseView] = {}
-        """Pauses that nobody ended, by name: in force until a pause is seen again."""
+        """Pauses that no operator ended, by name: in force until a pause is seen again."""
         self.healths: dict[str, HealthView] = {}
+        """GPUNodeHealth by node name: all that are not Healthy, and those read for a session."""
         self.learned: Callable[[QuarantineView | None, QuarantineView], None] = _nobody
-        """Hears of sessions that this process wrote: their watch brings nothing new any more."""
-        """Health statuses by node name: all sick ones, and those read for a session."""
+        """Called for sessions that this process wrote, because their watch event is no news."""
         self.maintenance_leases: dict[str, LeaseView] = {}
         self.unselected: dict[str, NodeView] = {}
-        """Nodes under session or with a taint and cordon that the policy's selector does not
-        select.
-        """
+        """Nodes with a session or a quarantine taint that the policy does not select."""
         self.reserved: set[str] = set()
-        """Nodes whose quarantine was decided and is not in the cache yet."""
+        """Nodes with a decided quarantine that is not in the cache yet."""
         self.external_seen: dict[str, Mapping[str, float]] = {}
-        """Since when we have seen what others say on a node, in every replica."""
+        """Since when this replica sees the conditions of external detectors, by node."""
         self.refusals = Refusals(clock)
-        """Writes on nodes that the API server refused a moment ago."""
+        """Recently refused writes on nodes."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
-        """Gangs with GPU pods on nodes whose session waits to be quarantined or drained, in every
-        replica: a new leader knows them at once."""
+        """Gangs with GPU pods on nodes that wait for quarantine or drain, in every replica."""
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         """Nodes that Kueue still replaces, by key of the gang."""
         self.not_kept: dict[str, float] = {}
@@ -101,7 +96,7 @@ class World:
         self.active: dict[str, float] = {}
         """When each session was last decided with every write accepted, by UID."""
         self.doubts: list[Callable[[], str]] = [caches.too_old]
-        """Who may say that something known is too old, or too uncertain, to rest disruption on."""
+        """Functions that return why data is too old or uncertain for a disruption, or ""."""
         self.observing_since = clock.now()
         self._clock = clock
         self._policy = policy
@@ -137,7 +132,7 @@ class World:
         )
 
     def doubt(self) -> str:
-        """Why no disruption may rest on what is known now, a clause; empty when it may."""
+        """Why the known state allows no disruption now, a clause; "" if it does."""
         for ask in self.doubts:
             if why := ask():
                 return why
@@ -148,14 +143,14 @@ class World:
         return ChainMap(items, self.unselected) if self.unselected else items
 
     def node_seen(self, name: str, node: NodeView | None) -> None:
-        """A node as just read, written or watched outside the selection; None: it is gone."""
+        """Store a node that was read, written or watched outside the selection; None: gone."""
         if node is None or name in self.caches.nodes.items:
             self.unselected.pop(name, None)
         else:
             self.unselected[name] = node
 
     def learn_node(self, node: NodeView) -> None:
-        """Take in a node that a write returned."""
+        """Store a node that a write returned."""
         name = node.metadata.name
         if name in self.caches.nodes.items:
             self.caches.nodes.learn(node)
@@ -163,19 +158,19 @@ class World:
             self.node_seen(name, node)
 
     def note_external(self, name: str, node: NodeView | None) -> bool:
-        """Keep since when others say what they say on the node; whether it is other than
-        before.
+        """Store since when external detectors report what they report on the node; return whether
+        that changed.
         """
         known = self.external_seen.get(name, {})
         policy = self._policy()
-        said = (
+        seen = (
             external.first_seen(node, policy, known, self._clock.now()) if node is not None else {}
         )
-        if said:
-            self.external_seen[name] = said
+        if seen:
+            self.external_seen[name] = seen
         else:
             self.external_seen.pop(name, None)
-        return said.keys() != known.keys()
+        return seen.keys() != known.keys()
 
     def open_sessions(self, node: str) -> list[QuarantineView]:
         """The node's sessions that have not ended, oldest first."""
@@ -188,7 +183,7 @@ class World:
     def session_changed(
         self, before: QuarantineView | None, after: QuarantineView | None
     ) -> Iterable[str]:
-        """Keep the index; the names of the nodes concerned."""
+        """Update the indexes; return the names of the nodes concerned."""
         concerned = {session.spec.node_name for session in (before, after) if session is not None}
         if before is not None:
             self._index(before, None)
@@ -209,11 +204,11 @@ class World:
         return concerned
 
     def vanished(self, node: str) -> Vanished:
-        """How the sessions of a node that are gone went.
+        """Whether an operator deleted the missing sessions of a node, or they were lost.
 
-        An operator deletes one session of a definition that lives. What goes together with the
-        sessions of other nodes, with its definition or with a restored backup, nobody asked for.
-        History deletes ended sessions of many nodes at once, so only open ones count as many.
+        An operator deletes one session while its CRD exists. Sessions are lost if they vanish
+        together with those of other nodes, with their CRD or with a restored backup. Only open
+        sessions count, because ended sessions of many nodes are deleted at once.
         """
         times = (self._vanished.get(node), self._ended_vanished.get(node))
         at = max((at for at in times if at is not None), default=None)
@@ -233,25 +228,27 @@ class World:
         else:
             why = ""
         if why and settled_in_s <= 0:
-            # A later outage or restore does not change how it went.
+            # A later outage or restore does not change the result.
             self._lost[node] = why
-        # Once settled it stays so, also for a decision whose `now` was read before this one.
+        # Once settled it stays settled, also for a decision with an earlier `now`.
         settled_at = self._clock.now() + settled_in_s if settled_in_s > 0 else 0.0
         return Vanished(lost=why, settled_at=settled_at, ended=ended)
 
     def forget_deleted(self, node: str) -> None:
-        """What followed from the sessions of the node that are gone is done."""
+        """Drop the deleted sessions of a node after their consequences are handled."""
         self.deleted.pop(node, None)
         self._lost.pop(node, None)
         self._ended.pop(node, None)
         self._ended_vanished.pop(node, None)
         at = self._vanished.get(node)
         if at is not None and self._clock.elapsed() - at > 2 * _REWOUND_S:
-            # Until then it tells of others that they went together with it.
+            # Until then it shows that others vanished together with it.
             del self._vanished[node]
 
     def pause_changed(self, before: PauseView | None, after: PauseView | None) -> None:
-        """A pause came, changed or vanished. Where there is one, it says what is paused."""
+        """Handle a pause that was added, changed or deleted; an existing pause replaces lost
+        ones.
+        """
         if after is not None:
             self._vanished_pauses.clear()
             self.lost_pauses.clear()
@@ -259,8 +256,8 @@ class World:
             self._vanished_pauses[before.metadata.name] = before, self._clock.elapsed()
 
     def pauses(self) -> Mapping[str, PauseView]:
-        """The pauses in force: those there are, those that nobody ended, and for a moment those
-        of which that is not known yet.
+        """The pauses in force: existing ones, lost ones, and for a moment those that vanished and
+        are not decided yet.
         """
         items = self.caches.pauses.items
         if not self._vanished_pauses and not self.lost_pauses:
@@ -269,8 +266,8 @@ class World:
         return {**self.lost_pauses, **vanished, **items}
 
     def settle_pauses(self) -> int | None:
-        """Decide whether people ended the pauses that vanished a moment ago, by the rule for
-        sessions; how many nobody ended, None where there is nothing to decide.
+        """Decide as for sessions whether an operator ended the pauses that vanished; return how
+        many were lost, None if there is nothing to decide.
         """
         gone_at = [at for _, at in self._vanished_pauses.values()]
         if not gone_at or self._clock.elapsed() - max(gone_at) <= _TOGETHER_S:
@@ -288,9 +285,7 @@ class World:
         return len(vanished)
 
     def recount(self) -> None:
-        """Leave out the ended sessions whose windows are over, and after a new policy count those
-        whose windows are not.
-        """
+        """Select again the sessions that the fleet rules count, by time and policy."""
         now, policy = self._clock.now(), self._policy()
         self.counting = {
             name: session
@@ -299,7 +294,7 @@ class World:
         }
 
     def learn_session(self, session: QuarantineView) -> None:
-        """Take in a session that a write returned."""
+        """Store a session that a write returned."""
         before = self.caches.quarantines.items.get(session.name)
         taken = self.caches.quarantines.learn(session)
         if taken is not None:
@@ -307,7 +302,7 @@ class World:
             self.learned(before, taken)
 
     def health_changed(self, node: str, health: HealthView | None) -> None:
-        """A sick health status came, changed, or is no longer sick (None)."""
+        """Store a GPUNodeHealth that is not Healthy; None removes it."""
         if health is not None:
             self.healths[node] = health
         else:
@@ -329,26 +324,26 @@ class World:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """One replica's hands and eyes."""
+    """The common dependencies of the parts of a replica."""
 
     api: Api
     gateway: Gateway
-    telling: Telling
+    events: EventSender
     world: World
     clock: Clock
     metrics: Metrics
     isolation: Isolation
     policy: Callable[[], Policy]
     may_act: Callable[[], bool]
-    """This replica leads and its caches are complete."""
+    """Whether this replica leads and its caches are complete."""
 
 
 class EdgePart:
-    """A part of a replica that works at its edge."""
+    """Base of the parts of a replica."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._api, self._gateway, self._world = edge.api, edge.gateway, edge.world
-        self._telling = edge.telling
+        self._events = edge.events
         self._clock, self._metrics, self._isolation = edge.clock, edge.metrics, edge.isolation
         self._policy, self._may_act = edge.policy, edge.may_act

@@ -133,7 +133,7 @@ def _confirm(
         looking.wait()
         _take_until(event_queue, judgement, looking, LOOKS_APART_S)
         looking.expect_again()
-        collectors.look_again()
+        collectors.check_soon()
         _take_until(event_queue, judgement, looking, left_s)
 
 

@@ -116,7 +116,7 @@ class Collectors:
         if self._log is not None and self._log.reader is not None:
             self._log.reader.read_now()
 
-    def look_again(self) -> None:
+    def check_soon(self) -> None:
         """Look at the bus and ask NVML and the exporter for everything once more."""
         self._machine.look_now()
         self.nvml.request_refresh()
@@ -184,7 +184,7 @@ class Collectors:
             self._machine.look_now()
             self.nvml.reinitialise()
         else:
-            self.look_again()
+            self.check_soon()
 
     def _announcements_lost(self, error: Exception) -> None:
         self._event_queue.put(Log(f"PCI announcements were lost ({error}): the bus is polled now"))

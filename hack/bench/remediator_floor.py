@@ -32,7 +32,7 @@ _AGAIN_S = 0.05
 
 async def taints(client: Client, names: list[str]) -> list[float]:
     """When each patch was answered."""
-    slots = asyncio.Semaphore(IN_FLIGHT[CallQueue.MARK])
+    slots = asyncio.Semaphore(IN_FLIGHT[CallQueue.TAINT])
     answered: list[float] = []
 
     async def one(name: str) -> None:

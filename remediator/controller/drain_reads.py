@@ -1,8 +1,7 @@
-"""One uncached look at a node under drain: its pods and what surrounds them.
+"""Read what a drain plan needs: the pods of a node, their owners, claims and volumes, uncached.
 
-`drains` calls this before every plan. Everything is read from the API server at this moment,
-except PDBs (their watch wakes the queue) and owners (`Owners`). The leases of node maintenance by
-others are read here, too.
+`drains` calls this before every plan. PDBs come from their watch, owners from a cache (`Owners`).
+This module also reads the leases of other node maintenance operators.
 """
 
 import re
@@ -35,8 +34,8 @@ _PAGE = 250
 _ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
-class DrainLook:
-    """Reads what `plan_drain` takes."""
+class DrainReader:
+    """Reads the input of `plan_drain`."""
 
     def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
         self._api = api
@@ -53,12 +52,12 @@ class DrainLook:
     async def pods_seen(self, node: str) -> tuple[PodView, ...]:
         """The node's pods from the API server's watch cache, one answer; ApiError when it fails.
 
-        Cheap enough to ask for weeks and perhaps a moment old: to report by, never to act on.
+        The answer is cheap and may be slightly old: use it for reports, never for actions.
         """
         return await self._pods(node, limit=0, resourceVersion="0")
 
     async def _pods(self, node: str, *, limit: int, **query: str) -> tuple[PodView, ...]:
-        """A pod of which not even the name is understood stands in the plan as one in doubt."""
+        """Pods of the node. A pod that cannot be decoded is planned as a pod in doubt."""
         query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
         found = await self._devices.counted(listed.found)
@@ -75,7 +74,7 @@ class DrainLook:
         owners = await self._owners.look_up(tuple(wanted.values()))
         return pods, owners.known
 
-    async def look(
+    async def read(
         self,
         session: QuarantineView,
         causes: tuple[Cause, ...],
@@ -86,8 +85,8 @@ class DrainLook:
         dry_run: bool,
         own_namespace: str = "",
     ) -> DrainInput:
-        """One check at the session's node; ApiError when its pods cannot be listed. `causes`:
-        those in effect (`rules.session.causes`).
+        """Return the plan input for the session's node; ApiError when its pods cannot be listed.
+        `causes` are those in effect (`rules.session.causes`).
         """
         node = session.spec.node_name
         pods = await self.pods_on(node)
@@ -113,7 +112,7 @@ class DrainLook:
         )
 
     def _daemon_sets(self) -> dict[str, OwnerView]:
-        """DaemonSets that exist, by UID; one that the cache lacks is asked for by the plan."""
+        """DaemonSets in the cache, by UID. The plan asks for one that the cache lacks."""
         return {
             ds.metadata.uid: OwnerView(
                 api_version="apps/v1", kind="DaemonSet", metadata=ds.metadata
@@ -160,14 +159,14 @@ _PLURALS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """What is known now: owners by UID, and UIDs that certainly do not exist any more."""
+    """Known owners by UID, and UIDs of owners that no longer exist."""
 
     known: dict[str, OwnerView]
     missing: frozenset[str]
 
 
 class OwnerLookup:
-    """Reads and remembers owners."""
+    """Reads and caches owners."""
 
     def __init__(self, api: Api, clock: Clock) -> None:
         self._api = api
@@ -177,7 +176,7 @@ class OwnerLookup:
         self._asked_at: dict[str, float] = {}
 
     async def look_up(self, wanted: tuple[OwnerWanted, ...]) -> Owners:
-        """Read the wanted owners and what is above them; all that is known then."""
+        """Read the wanted owners and their own owners; return all that are known."""
         for namespace, reference in wanted:
             await self._climb(namespace, reference)
         return Owners(known=dict(self._known), missing=frozenset(self._missing))
@@ -205,10 +204,10 @@ class OwnerLookup:
         if view is not None and view.metadata.uid == uid:
             self._known[uid] = view
             self._missing.discard(uid)
-        elif view is not None or (answer is not None and answer.says_gone(reference.name)):
+        elif view is not None or (answer is not None and answer.is_not_found(reference.name)):
             self._missing.add(uid)
         else:
-            # Not readable: the reference says enough for a sentence.
+            # Not readable: the reference has enough for a message.
             self._known[uid] = OwnerView(
                 api_version=reference.api_version,
                 kind=reference.kind,
@@ -217,8 +216,8 @@ class OwnerLookup:
         return self._known.get(uid)
 
     async def _get(self, namespace: str, reference: OwnerReference) -> Answer | None:
-        """Whoever may create pods writes the reference: what cannot be an owner is not asked
-        for.
+        """Read an owner; None if the reference cannot name one. Pod authors write the
+        reference.
         """
         if not object_name.is_api_version(reference.api_version) or not _KIND.fullmatch(
             reference.kind
@@ -234,7 +233,7 @@ class OwnerLookup:
         except BadSegmentError:
             return None
         answer = await self._api.call(CallQueue.READ, "GET", path)
-        # Under a plural that was only guessed nothing being there proves nothing.
+        # A 404 under a guessed plural does not prove that the owner is gone.
         return None if not plural and not answer.ok else answer
 
     def _forget_when_many(self) -> None:
@@ -252,7 +251,7 @@ _LEASES_PAGE = 500
 
 
 class MaintenanceLeases(EdgePart):
-    """Keeps `World.maintenance_leases` for one process."""
+    """Keeps `World.maintenance_leases` up to date."""
 
     def __init__(self, edge: Edge, groups: ApiGroups, *, changed: Callable[[str], None]) -> None:
         super().__init__(edge)
@@ -268,7 +267,7 @@ class MaintenanceLeases(EdgePart):
             await self._clock.sleep(await self.sweep())
 
     def too_old(self) -> str:
-        """Why no disruption may rest on the leases, a clause; empty when it may."""
+        """Why the leases are too old to allow a disruption, a clause; "" while they are fresh."""
         now, failing_since = self._clock.elapsed(), self._failing_since
         return too_old(
             "other operators' maintenance leases",
@@ -278,7 +277,7 @@ class MaintenanceLeases(EdgePart):
         )
 
     async def sweep(self) -> float:
-        """Read the leases once; seconds until the next time."""
+        """Read the leases once; return the seconds until the next read."""
         served = await self._groups.served()
         if not any(group.endswith(_GROUP) for group in served):
             self._take({})
@@ -286,7 +285,7 @@ class MaintenanceLeases(EdgePart):
         try:
             found = await self._list()
         except ApiError as error:
-            # What was known stays: a lease that cannot be read has not ended.
+            # Keep what is known: a lease that cannot be read has not ended.
             self._isolation.note("maintenance", "leases of other operators", error)
             self._problem = str(error)
             if self._failing_since is None:

@@ -1,10 +1,9 @@
-"""The drains under way: one pass after another on each node, evictions through one queue.
+"""Run the drains: one task per node that lists and plans, and one eviction queue for all nodes.
 
-`loop` steers: it says per node whether pods may go (`Evicting`). A pass lists the node's pods and
-plans (`rules.drain.plan`); the pump sends what the queue of PDBs says is due
-(`rules.drain.queue`), one eviction in flight per PDB over all nodes. Every answer is classified by
-`rules.drain.eviction` and booked in the drain's memory. Nothing here decides, and losing the
-memory costs time, never safety.
+`loop` sets per node whether pods may be evicted (`Evicting`). A pass lists the pods of the node
+and makes a plan (`rules.drain.plan`). The queue (`rules.drain.queue`) has at most one eviction in
+flight per PDB over all nodes. `rules.drain.eviction` classifies each answer, and the drain's
+memory keeps it. A lost memory costs time, never safety.
 """
 
 import asyncio
@@ -16,8 +15,8 @@ from functools import partial
 import structlog
 
 from remediator.controller import evictions
-from remediator.controller.drain_reads import DrainLook
-from remediator.controller.evictions import Counting, Listed, OwnersReported, PodLook
+from remediator.controller.drain_reads import DrainReader
+from remediator.controller.evictions import Counting, Listed, OwnerEvents, PodRecheck
 from remediator.kube import clock
 from remediator.kube.answer import ApiError, Result
 from remediator.world import Edge, EdgePart
@@ -48,15 +47,15 @@ _LOG = structlog.get_logger()
 # a drain that only waits for a budget is woken by the PDB's watch, and one that waits for a time
 # by its plan.
 _LEAVING_S = 1.0
-# Whoever takes longer than this to leave is seen gone a few seconds later.
+# A pod that takes longer than this to leave is seen gone a few seconds later.
 _SOON_S = 60.0
 _WAITING_S = 5.0
 _FAILED_S = 2.0
 _LONGEST_S = 60.0
-# Answers come in bursts, and what a plan still has to know is read at once.
+# Answers come in bursts. Owners that a plan still needs are read at once.
 _SHORT_S = 0.25
-# A node's pods are listed every few seconds; what an older list said of them disrupts nobody.
-_LOOK_OLD_S = 60.0
+# A node's pods are listed every few seconds; no pod is evicted on an older list.
+_LIST_OLD_S = 60.0
 
 
 class _Drain:
@@ -71,49 +70,49 @@ class _Drain:
         self.wanted: tuple[d.EvictPod, ...] = ()
         self.failures = 0
         self.leaving = 0
-        """How many pods were on their way out as of the last check."""
+        """How many pods were terminating in the last list."""
         self.left_at = float("-inf")
         """CLOCK_BOOTTIME when that number changed."""
-        self.look: DrainInput | None = None
+        self.input: DrainInput | None = None
         """What the plan was made from."""
-        self.looked_at = float("-inf")
-        """CLOCK_BOOTTIME when that look began."""
+        self.listed_at = float("-inf")
+        """CLOCK_BOOTTIME when that list began."""
         self.answered_at: dict[str, float] = {}
         """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
     def listed(self, uid: str) -> Listed | None:
-        """The node's pods as the last check found them, where that says what became of this one:
-        what came of an answer that got lost, only a later look knows.
+        """The last list of the node's pods, if it began after the last answer about this pod; else
+        None.
         """
-        if self.look is None or self.looked_at <= self.answered_at.get(uid, float("-inf")):
+        if self.input is None or self.listed_at <= self.answered_at.get(uid, float("-inf")):
             return None
-        return Listed(self.look.pods, self.looked_at)
+        return Listed(self.input.pods, self.listed_at)
 
 
 class Drains(EdgePart):
-    """All drains, and the queue they share."""
+    """All drains and their common eviction queue."""
 
     def __init__(
         self,
         edge: Edge,
         *,
-        look: DrainLook,
+        reader: DrainReader,
         wake: Callable[[str], None],
     ) -> None:
         super().__init__(edge)
         self._wake = wake
-        self._look = look
+        self._reader = reader
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
-        self._owners = OwnersReported(edge)
+        self._owner_events = OwnerEvents(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Send what is due until cancelled."""
+        """Send evictions that are due until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -144,7 +143,7 @@ class Drains(EdgePart):
         session = sessions[0]
         if drain is not None and drain.session_uid == session.metadata.uid:
             if drain.steered is evicting:
-                # Who is to go may be on record now.
+                # The status may list the pods to evict now.
                 self._due.set()
                 return
             self._stop(node, drain)
@@ -154,7 +153,7 @@ class Drains(EdgePart):
         drain.task = self._group.create_task(self._passes(node, drain))
 
     def stop_all(self) -> None:
-        """Not the leader any more: start nothing; what is in flight ends by itself."""
+        """Stop all drains after losing leadership; requests in flight end by themselves."""
         for node, drain in list(self._drains.items()):
             self._stop(node, drain)
 
@@ -166,8 +165,7 @@ class Drains(EdgePart):
 
     def _stop(self, node: str, drain: _Drain) -> None:
         self._drains.pop(node, None)
-        # Let go of here, too: a cancelled task and its drain would hold each other, and all that
-        # was checked, until the next search for such circles.
+        # Break the reference cycle of task and drain, so that the plan is freed at once.
         task, drain.task = drain.task, None
         if task is not None:
             task.cancel()
@@ -182,22 +180,22 @@ class Drains(EdgePart):
                 drain.failures = 0
             except ApiError as error:
                 _LOG.warning("drain pass", node=node, why=str(error))
-                code, said = error.answer.code, str(error)
-                self._unseen(
-                    node, drain, drain_plan.not_listed(drain.memory, drain.plan, code, said)
+                code, message = error.answer.code, str(error)
+                self._list_failed(
+                    node, drain, drain_plan.not_listed(drain.memory, drain.plan, code, message)
                 )
                 wait_s = min(_WAITING_S, _FAILED_S * drain.failures)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
                 where = self._isolation.note("drain", f"node {node}", error)
-                self._unseen(node, drain, drain_plan.failed(drain.memory, drain.plan, where))
+                self._list_failed(node, drain, drain_plan.failed(drain.memory, drain.plan, where))
                 wait_s = timestamps.backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
             drain.changed.clear()
             if await clock.heard(drain.changed, wait_s):
                 # Answers come in bursts; one list serves them all.
                 await self._clock.sleep(_SHORT_S)
 
-    def _unseen(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
-        """The node cannot be checked: nobody goes, and from the second time on that is said."""
+    def _list_failed(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
+        """Stop evictions after a failed pass; report the failure from the second one on."""
         drain.failures += 1
         drain.wanted = ()
         if drain.failures >= drain_plan.SAID_FROM:
@@ -206,11 +204,11 @@ class Drains(EdgePart):
             self._wake(node)
 
     async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
-        """List, plan, offer; seconds until the next pass when nothing changes."""
+        """List the pods and plan; return the seconds until the next pass if nothing changes."""
         if drain.steered in {d.Evicting.WATCH, d.Evicting.LOOK}:
             return await self._watch(node, drain, session)
         began = self._clock.elapsed()
-        look = await self._look.look(
+        listed = await self._reader.read(
             session,
             causes.causes_in_effect(session, self._world.snapshot()),
             drain.memory,
@@ -220,9 +218,9 @@ class Drains(EdgePart):
             own_namespace=self._world.snapshot().own_namespace,
         )
         now = self._clock.now()
-        plan = plan_drain(look, self._policy(), drain.memory, now)
+        plan = plan_drain(listed, self._policy(), drain.memory, now)
         drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
-        drain.look, drain.looked_at = look, began
+        drain.input, drain.listed_at = listed, began
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)
@@ -237,10 +235,10 @@ class Drains(EdgePart):
         return wait_s
 
     async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
-        """Of a drained node: who came past the scheduler, and whether it is empty for a repair."""
+        """On a drained node, find pods that bypassed the scheduler, and check if it is empty."""
         close = drain.steered is d.Evicting.LOOK
-        # What a repair rests on is asked of the API server itself, not of its watch cache.
-        pods = await (self._look.pods_on(node) if close else self._look.pods_seen(node))
+        # A repair needs an uncached list.
+        pods = await (self._reader.pods_on(node) if close else self._reader.pods_seen(node))
         now = self._clock.now()
         before = drain.plan
         drain.plan = drain_plan.plan_watch(
@@ -265,10 +263,10 @@ class Drains(EdgePart):
         return random.uniform(*drain_plan.listed_again_s(drain.plan))
 
     async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
-        """By policy, past the deadline: the condition first, then the deletion, pod by pod."""
+        """Force pods off past the deadline, if the policy allows it: condition, then deletion."""
         for target, delete in plan.force:
             kept = partial(self._kept_from, kept_from_force, node, drain)
-            about = PodLook(self._api, self._clock, delete, kept)
+            about = PodRecheck(self._api, self._clock, delete, kept)
             sent = await self._gateway.send(target, about)
             if sent.done:
                 sent = await self._gateway.send(delete, about)
@@ -281,7 +279,7 @@ class Drains(EdgePart):
                 )
                 self._book(drain, forced(drain.memory, eviction))
                 self._metrics.evictions.labels("Forced").inc()
-                self._owners.tell(delete)
+                self._owner_events.report(delete)
 
     def _book(self, drain: _Drain, memory: DrainMemory) -> None:
         drain.memory = memory
@@ -290,12 +288,12 @@ class Drains(EdgePart):
         drain.changed.set()
 
     def _kept_from(self, rule: KeptFrom, node: str, drain: _Drain, pod: PodView) -> str:
-        """Why the pod is left alone by now: the drain ended, or its plan or the policy changed."""
-        if self._drains.get(node) is not drain or drain.look is None:
+        """Why the pod must not be evicted now: the drain ended, or its plan or policy changed."""
+        if self._drains.get(node) is not drain or drain.input is None:
             return "its drain was stopped"
-        if self._clock.elapsed() - drain.looked_at > _LOOK_OLD_S:
+        if self._clock.elapsed() - drain.listed_at > _LIST_OLD_S:
             return "the node's pods could not be listed for over a minute"
-        return rule(pod, drain.look, self._policy(), self._clock.now())
+        return rule(pod, drain.input, self._policy(), self._clock.now())
 
     def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:
         if all(wanted.uid != eviction.uid for wanted in drain.wanted):
@@ -303,7 +301,7 @@ class Drains(EdgePart):
         return self._kept_from(kept_from_eviction, eviction.node, drain, pod)
 
     def _pump(self, group: asyncio.TaskGroup) -> float | None:
-        """Send what is due; seconds until time alone makes something due."""
+        """Send due evictions; return the seconds until the next one is due, None if none is."""
         now = self._clock.now()
         wanted = [
             eviction
@@ -339,15 +337,15 @@ class Drains(EdgePart):
             self._answered(eviction, outcome)
 
     async def _ask(self, eviction: d.EvictPod) -> EvictionOutcome:
-        """A fresh check at the pod, then the Eviction API."""
+        """Read the pod again, then evict it."""
         drain = self._drains.get(eviction.node)
         if drain is None:
             return no_answer("its drain was stopped")
         kept = partial(self._kept_from_eviction, drain, eviction)
-        about = PodLook(
+        about = PodRecheck(
             self._api, self._clock, eviction, kept, partial(drain.listed, eviction.uid)
         )
-        why = await about.look()
+        why = await about.check()
         if (known := about.known()) is not None:
             return known
         if why or about.pod is None:
@@ -374,7 +372,7 @@ class Drains(EdgePart):
         if not eviction.dry_run:
             self._metrics.evictions.labels(outcome.kind.value).inc()
         if outcome.accepted:
-            self._owners.tell(eviction)
+            self._owner_events.report(eviction)
         now = self._clock.now()
         self._queue = pdb_queue.answered(self._queue, eviction, outcome, now, random.random())
         drain = self._drains.get(eviction.node)

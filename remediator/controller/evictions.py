@@ -1,8 +1,8 @@
-"""One eviction: the pod read once more before it, its budget and its owner afterwards.
+"""One eviction: read the pod again before it; wait for its PDB and notify its owner afterwards.
 
-`drains` makes a `PodLook` for every eviction and every forced deletion and hands it to the
-gateway, which asks it when the write's turn has come: at a low rate that is minutes after the
-plan. The last list of the node serves as the read while it is fresh.
+`drains` makes a `PodRecheck` for every eviction and forced deletion. The gateway calls it when the
+write is about to be sent, which may be minutes after the plan. A fresh list of the node's pods
+replaces the read.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from rules.session.causes import causes_in_effect
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All pods of a node as one list had them, and when it was asked for (CLOCK_BOOTTIME)."""
+    """All pods of a node in one list, and when the list was requested (CLOCK_BOOTTIME)."""
 
     pods: Sequence[PodView]
     asked_at: float
 
 
-class PodLook:
-    """The pod as of the last read, or why there is nothing to ask."""
+class PodRecheck:
+    """The pod as of the last read, or why it must not be evicted."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class PodLook:
         kept: Callable[[PodView], str],
         listed: Callable[[], Listed | None] = lambda: None,
     ) -> None:
-        """`kept` says why the plan does not hold for the pod any more; empty while it does.
-        `listed` is the last list of the node's pods: no older, it serves as well as a read.
+        """`kept` returns why the plan no longer holds for the pod; "" while it does. `listed`
+        returns the last list of the node's pods, which replaces a read while it is fresh.
         """
         self.pod: PodView | None = None
         self._known: EvictionOutcome | None = None
@@ -55,35 +55,35 @@ class PodLook:
         self._listed = listed
         self._read_at = float("-inf")
 
-    async def look(self, *, again: bool = False) -> str:
-        """Read the pod unless that was a moment ago; why it is not to be asked. ApiError."""
+    async def check(self, *, again: bool = False) -> str:
+        """Read the pod if the last read is old; return why it must not be evicted. ApiError."""
         if again or (self.too_old() and not self._found_listed()):
             self._known = await self._read()
             self._read_at = self._clock.elapsed()
         return self._known.message if self._known is not None else self.why_not()
 
     def too_old(self) -> str:
-        """Why the pod has to be read again before it is asked to go; "" while it is fresh."""
+        """Why the pod must be read again before its eviction; "" while the read is fresh."""
         age_s = self._clock.elapsed() - self._read_at
         return f"the pod was read {age_s:.1f} s ago" if age_s > gateway.FRESH_NODE_S else ""
 
     def known(self) -> EvictionOutcome | None:
-        """What is known without asking: the pod is gone, leaving, or another one."""
+        """The outcome known from the read alone: the pod is gone, terminating or another one."""
         return self._known
 
     async def confirmed(self, outcome: EvictionOutcome) -> EvictionOutcome:
-        """What an answer means that says the pod is gone: a read decides, and where the pod is
-        still there, the eviction was refused. ApiError.
+        """Verify an answer that reports the pod as gone. If the pod still exists, the eviction was
+        refused. ApiError.
         """
         found = await self._read()
         return found or replace(outcome, kind=EvictionKind.REFUSED)
 
     def why_not(self) -> str:
-        """Why the pod is not to be asked any more, from what was read; nothing is awaited."""
+        """Why the pod must not be evicted now, from the last read; awaits nothing."""
         return self._kept(self.pod) if self.pod is not None else "the pod was not read"
 
     def _found_listed(self) -> bool:
-        """Take the pod from a list that was asked for a moment ago, if it is there."""
+        """Take the pod from a fresh list, if the list has it."""
         listed, write = self._listed(), self._write
         if listed is None or self._clock.elapsed() - listed.asked_at > gateway.FRESH_NODE_S:
             return False
@@ -99,7 +99,7 @@ class PodLook:
         try:
             pod = await self._api.get(path, PodView)
         except ApiError as error:
-            if error.answer.says_gone(write.name):
+            if error.answer.is_not_found(write.name):
                 return EvictionOutcome(kind=EvictionKind.POD_GONE, message="it is gone")
             raise
         return self._take(pod)
@@ -109,40 +109,40 @@ class PodLook:
         if pod.uid != write.uid or pod.spec.node_name != write.node:
             return EvictionOutcome(kind=EvictionKind.OTHER_POD, message="another pod by that name")
         if pod.terminating:
-            # Somebody else was faster; asking again could only shorten its grace.
+            # Already deleted by another client: a second request could only shorten its grace.
             return EvictionOutcome(kind=EvictionKind.LEAVING, message="it is terminating")
         return None
 
 
-# A controller that takes longer than this is not waited for: the budget itself says who may go.
+# Do not wait longer than this for the controller: the PDB still limits evictions.
 _LONGEST_S = 0.1
 
 
 class Counting:
-    """After an eviction its budget is asked again once the disruption controller counted it.
+    """Delay the next eviction of a PDB until the disruption controller counted the last one.
 
-    The API server notes the pod in the budget's status, and the controller removes it within
-    milliseconds when it counts. An eviction that meets that write is kept by the API server for
-    half a second before it tries again, and with it everybody who waits for the same budget.
+    The API server notes the pod in the status of the PDB, and the controller removes it within
+    milliseconds when it counts. An eviction that conflicts with that write waits half a second in
+    the API server, and all other evictions of that PDB wait with it.
     """
 
     def __init__(self, pdbs: Callable[[], Mapping[str, PdbView]]) -> None:
-        """`pdbs`: the budgets as their watch shows them now."""
+        """`pdbs` returns the PDBs as their watch shows them now."""
         self._pdbs = pdbs
         self._waiting: dict[str, asyncio.Event] = {}
 
     def version(self, key: str) -> str:
-        """Of the budget as it is known; "" where it is not."""
+        """The resource version of the PDB; "" if it is unknown."""
         pdb = self._pdbs().get(key)
         return pdb.metadata.resource_version if pdb is not None else ""
 
     def changed(self, key: str) -> None:
-        """The budget's watch brought something."""
+        """Wake the wait for this PDB."""
         if (event := self._waiting.get(key)) is not None:
             event.set()
 
     async def counted(self, eviction: EvictPod, asked_at: str) -> None:
-        """Wait until the controller has counted the pod; `asked_at` is the budget's version when
+        """Wait until the controller has counted the pod. `asked_at` is the version of the PDB when
         the eviction was sent.
         """
         event = self._waiting[eviction.pdb] = asyncio.Event()
@@ -161,13 +161,11 @@ class Counting:
         return new and eviction.name not in pdb.status.disrupted_pods
 
 
-class OwnersReported(EdgePart):
-    """Tells of evictions that were accepted and of deletions by force: never waited for."""
+class OwnerEvents(EdgePart):
+    """Sends Events to pod owners about accepted evictions and forced deletions."""
 
-    def tell(self, gone: EvictPod | DeletePod) -> None:
-        """`gone` was accepted; a dry run took nobody away, and a session that is gone says
-        nothing.
-        """
+    def report(self, gone: EvictPod | DeletePod) -> None:
+        """Send the Event of an accepted write, unless it was a dry run or its session is gone."""
         if isinstance(gone, EvictPod) and gone.dry_run:
             return
         with self._isolation.guard("owners", f"pod {gone.namespace}/{gone.name}"):
@@ -176,15 +174,15 @@ class OwnersReported(EdgePart):
                 return
             causes = causes_in_effect(session, self._world.snapshot())
             health = self._world.healths.get(gone.node)
-            verdict = health.status if health is not None and not health.doubt else None
-            event = blockers.owner_reported(gone, session.name, causes, verdict, self._clock.now())
-            self._telling.tell(event)
+            status = health.status if health is not None and not health.doubt else None
+            event = blockers.owner_reported(gone, session.name, causes, status, self._clock.now())
+            self._events.send(event)
 
 
 def outcome_of(
     answer: Answer, pod: PodView, pdbs: tuple[PdbView, ...], now: float
 ) -> EvictionOutcome:
-    """What the API server's answer to one eviction means for the pod."""
+    """Classify the answer of the API server to one eviction."""
     if answer.code == 0:
         return no_answer(answer.failure)
     wait = answer.retry_after_s

@@ -1,7 +1,7 @@
-"""Who may start, as of now: judges the entire fleet when something changed, not once per node.
+"""Assess the fleet when something changed: which sessions may start, budgets, circuit breaker.
 
-`node_cycle` asks for one session's permit; `run` keeps the health status fresh while nothing asks,
-wakes nodes whose turn came, reports fleet findings and sets the gauges. The judgement itself is
+`node_cycle` reads the permit of a session. `run` keeps the assessment fresh, wakes nodes that got
+a permit, reports fleet findings and sets the gauges. The rules are
 `rules.fleet.turns.judge_fleet`.
 """
 
@@ -24,32 +24,31 @@ from rules.session.observation import FleetSnapshot, Permit
 
 _LOG = structlog.get_logger()
 
-# A health status is never older than this, changed or not: time alone ends cool-downs and windows.
+# The assessment is never older than this: time alone ends cool-downs and windows.
 _LONGEST_S = 5.0
-# What health statuses have in common is looked for this often: it is reported, and nothing rests
-# on it.
+# Common causes are for reports only, so they are computed this rarely.
 _COMMON_EVERY_S = 5.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _NOT_JUDGED = Permit()
 
 
 class Fleet(EdgePart):
-    """The fleet health status of one process."""
+    """The fleet assessment of one process."""
 
     def __init__(
         self, edge: Edge, *, wake: Callable[[str], None], rest: Callable[[], float]
     ) -> None:
-        """`rest`: how many times as long as a judgement took it is at least until the next."""
+        """`rest` is the shortest pause between assessments, as a multiple of their duration."""
         super().__init__(edge)
         self._rest = rest
-        self.verdict = FleetAssessment()
+        self.assessment = FleetAssessment()
         self._wake = wake
         self._dirty = True
         self._judged_at = self._recounted_at = float("-inf")
         self._took_s = 0.0
         self._changed = asyncio.Event()
         self._quarantine_waits = False
-        """A session that was not judged yet could be quarantined."""
+        """A session that could be quarantined waits for its first assessment."""
         self._rest_changed = asyncio.Event()
         self._reported: set[str] = set()
         self._phases: dict[str, str] = {}
@@ -58,15 +57,15 @@ class Fleet(EdgePart):
         self._compared_at = float("-inf")
 
     def changed(self) -> None:
-        """Something the health status rests on changed."""
+        """Mark the assessment as outdated."""
         self._dirty = True
         self._changed.set()
         if self._quarantine_waits:
             self._rest_changed.set()
 
     def judged(self, session: QuarantineView) -> bool:
-        """Whether the health status knows the session in its present phase; if not, it soon
-        does.
+        """Whether the assessment includes the session in its present phase; if not, the next one
+        will.
         """
         self.permit(session.name)
         known = self._phases.get(session.name) == session.status.phase
@@ -74,15 +73,15 @@ class Fleet(EdgePart):
         return known
 
     def permit(self, session: str) -> Permit:
-        """The session's permit, judged again if something changed and it was not judged just
-        now.
+        """The permit of the session, from a new assessment if the last one is outdated and the
+        pause after it is over.
         """
         if self._dirty and self._left_s() <= 0:
             self._judge()
-        return self.verdict.permits.get(session, _NOT_JUDGED)
+        return self.assessment.permits.get(session, _NOT_JUDGED)
 
     async def run(self) -> None:
-        """Keep the health status fresh until cancelled."""
+        """Keep the assessment fresh until cancelled."""
         while True:
             if not await clock.heard(self._changed, _LONGEST_S):
                 self._dirty = True
@@ -96,8 +95,8 @@ class Fleet(EdgePart):
             self._report_findings()
 
     def compare(self) -> None:
-        """Tell which nodes have a fault and its likely cause in common, drained for it or not. The
-        nodes are those of the last health status, which has counted what they share.
+        """Set the gauge of nodes that share a fault and its likely cause. The nodes are those of
+        the last assessment, which counted their labels.
         """
         if self._clock.elapsed() - self._compared_at < _COMMON_EVERY_S:
             return
@@ -119,13 +118,13 @@ class Fleet(EdgePart):
             await clock.heard(self._rest_changed, left_s)
 
     def _left_s(self) -> float:
-        """Until the fleet may be judged again."""
+        """Seconds until the next assessment is allowed."""
         rest_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, self._took_s * self._rest()))
         return self._judged_at + rest_s - self._clock.elapsed()
 
     def _judge(self) -> None:
         began = self._clock.elapsed()
-        before, phases = self.verdict, self._phases
+        before, phases = self.assessment, self._phases
         if began - self._recounted_at >= _LONGEST_S:
             self._world.recount()
             self._recounted_at = began
@@ -134,22 +133,22 @@ class Fleet(EdgePart):
             name: s.status.phase for name, s in sessions.items() if observation.is_open(s)
         }
         self._dirty = self._quarantine_waits = False
-        self.verdict = self._judged_apart(self._world.snapshot())
+        self.assessment = self._judged_apart(self._world.snapshot())
         self._judged_at = self._clock.elapsed()
         self._took_s = self._judged_at - began
-        permits = self.verdict.permits
+        permits = self.assessment.permits
         for name, phase in self._phases.items():
             if phases.get(name) != phase or before.permits.get(name) != permits.get(name):
                 self._wake(sessions[name].spec.node_name)
         self._set_gauges(before)
 
     def _judged_apart(self, snapshot: FleetSnapshot) -> FleetAssessment:
-        """The fleet rules see all sessions at once: one that they stumble over is left out, so
-        that the others go on. It gets no permit, and what it holds still counts by its node.
+        """Assess the fleet; leave out a session that raises an error, so that the others continue.
+        That session gets no permit, but its node still counts as unavailable.
         """
         try:
             return turns.judge_fleet(snapshot, self._memory)
-        except Exception:  # noqa: BLE001 - the object at fault is looked for and named below
+        except Exception:  # noqa: BLE001 - the object at fault is found and named below
             self._memory = FleetMemory()
             sound = {
                 name: session
@@ -171,27 +170,27 @@ class Fleet(EdgePart):
         return True
 
     def _set_gauges(self, before: FleetAssessment) -> None:
-        verdict, metrics = self.verdict, self._metrics
-        metrics.nodes.set(verdict.selected)
-        metrics.breaker_open.set(1 if verdict.breaker.open else 0)
-        findings = verdict.breaker.findings
-        if (verdict.lines, findings) == (before.lines, before.breaker.findings):
+        assessment, metrics = self.assessment, self._metrics
+        metrics.nodes.set(assessment.selected)
+        metrics.breaker_open.set(1 if assessment.breaker.open else 0)
+        findings = assessment.breaker.findings
+        if (assessment.lines, findings) == (before.lines, before.breaker.findings):
             return
         metrics.budget_size.clear()
         metrics.budget_used.clear()
-        for line in verdict.lines:
+        for line in assessment.lines:
             scope = f"{line.key}={line.value}" if line.key else "all"
             metrics.budget_size.labels(scope).set(line.limit)
             metrics.budget_used.labels(scope).set(line.unavailable)
         metrics.correlated_cause.clear()
         for finding in findings:
-            # What is over is for people to read about, and wakes nobody.
+            # Findings that are over raise no alert.
             if finding.going_on:
                 found = metrics.correlated_cause.labels(finding.reason, finding.shared)
                 found.set(finding.going_on)
 
     def _report_findings(self) -> None:
-        for event in self.verdict.events:
+        for event in self.assessment.events:
             if event.key not in self._reported:
                 self._reported.add(event.key)
-                self._telling.tell(event)
+                self._events.send(event)

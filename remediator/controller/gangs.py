@@ -1,9 +1,9 @@
 """Find the gangs on nodes that wait, so that their pods are drained together and restart once.
 
-Reads the pods of nodes whose session is Pending or Marked, in the background and at a gentle rate,
-in every replica: a new leader that had to learn them first would have to wait or to guess.
-`rules.fleet.turns` uses what it finds for order and budget, and lets a taint and cordon of a
-Degraded node and every drain wait up to 10 s for a node that was not read yet.
+Reads the pods of nodes with a Pending or Marked session, in the background and at a low rate.
+Every replica does this, so that a new leader knows the gangs at once. `rules.fleet.turns` uses the
+gangs for order and budget. Drains, and quarantines of Degraded nodes, wait up to 10 s for a node
+that was not read yet.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drain_reads import DrainReader
 from remediator.kube import clock
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
@@ -40,18 +40,18 @@ _WAITING = frozenset({"", "Pending", "Marked"})
 
 
 class GangScout(EdgePart):
-    """Keeps `World.gangs` for one process."""
+    """Keeps `World.gangs` up to date."""
 
     def __init__(
         self,
         edge: Edge,
-        look: DrainLook,
+        reader: DrainReader,
         kueue: KueueWorkloads,
         *,
         fleet_changed: Callable[[], None],
     ) -> None:
         super().__init__(edge)
-        self._look = look
+        self._reader = reader
         self._kueue = kueue
         self._fleet_changed = fleet_changed
         self._read_at: dict[str, float] = {}
@@ -68,11 +68,11 @@ class GangScout(EdgePart):
             await self._clock.sleep(_PAUSE_S)
 
     def sessions_changed(self) -> None:
-        """A node may have begun to wait."""
+        """Sweep soon: a node may have begun to wait."""
         self._changed.set()
 
     async def sweep(self) -> bool:
-        """Read some nodes; whether more are due."""
+        """Read some nodes; return whether more are due."""
         waiting = self._waiting()
         for name in self._world.gangs.keys() - waiting:
             del self._world.gangs[name]
@@ -90,9 +90,9 @@ class GangScout(EdgePart):
         return len(due) > _NODES_PER_SWEEP
 
     async def _read(self, name: str) -> bool:
-        """Take in the gangs of one node; False where they cannot be read."""
+        """Store the gangs of one node; False if they cannot be read."""
         try:
-            pods, owners = await self._look.pods_and_owners(name)
+            pods, owners = await self._reader.pods_and_owners(name)
             found = gangs_of(pods, owners)
             replacing = await self._kueue.unhealthy(found)
         except ApiError as error:
@@ -108,7 +108,7 @@ class GangScout(EdgePart):
         return _FRESH_KUEUE_S if aware else _FRESH_S
 
     def _replaced(self, gangs: tuple[Gang, ...], replacing: dict[str, tuple[str, ...]]) -> bool:
-        """Take in what Kueue replaces for these gangs; whether that is news."""
+        """Store what Kueue replaces for these gangs; return whether that changed."""
         known = self._world.kueue_unhealthy
         now = {key: nodes for key, nodes in known.items() if key not in {g.key for g in gangs}}
         now |= replacing
@@ -130,9 +130,7 @@ class GangScout(EdgePart):
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
-    """Whether its node is to be emptied; of a node that is not known (yet) what the session
-    says.
-    """
+    """Whether the node is to be drained; for an unknown node, by the level of the session."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None:
         return session.spec.level == Level.DRAIN

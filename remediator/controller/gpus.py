@@ -60,8 +60,8 @@ class FreeGpus:
         again at once."""
 
     async def without_room(self, node: str, pods: Sequence[PodView]) -> frozenset[str]:
-        """UIDs of the pods whose GPUs no other node has free. Which devices are free for claims is
-        not known: pods that hold some are never kept for that.
+        """UIDs of pods that request more GPUs than any other node has free. Pods with GPUs from
+        ResourceClaims are never included: their free devices are unknown.
         """
         for pod in pods:
             if pod.finished:

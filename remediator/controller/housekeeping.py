@@ -1,10 +1,11 @@
-"""Sweeps of the leader: silent agents, history that is kept long enough, and tests of new nodes.
+"""Periodic sweeps of the leader: silent agents, deletion of old history, tests of new nodes.
 
-Rules decide (`rules.fleet.node_health`, `rules.session.history`, `rules.fleet.new_nodes`).
-`Housekeeping` reads few of the agents' reports: none of a node with a Ready agent pod, that of an
-agent with heartbeats when the next one is overdue. A node without a report, or whose report says
-already that its agent is silent, is read rarely: its node or its pod shows that this changed
-(`look_again`). `NewNodeTests` makes Jobs and reads their results where the policy asks for them.
+The rules are `rules.fleet.node_health`, `rules.session.history` and `rules.fleet.new_nodes`.
+`Housekeeping` reads few GPUNodeHealth objects: none of a node with a Ready agent pod, and that of
+an agent with heartbeats when the next heartbeat is overdue. It rarely reads a node that has no
+object or whose agent is known to be silent, because a change of the node or its agent pod triggers
+a read (`check_soon`). `NewNodeTests` creates test Jobs and reads their results if the policy has
+them.
 """
 
 from http import HTTPStatus
@@ -30,8 +31,8 @@ from rules.session.validation.jobs import (
 )
 
 _SWEEP_S = 20.0
-_LOOK_AGAIN_S = 60.0
-# Nothing to see, and whatever changes that is seen elsewhere: this only makes up for what is not.
+_CHECK_AGAIN_S = 60.0
+# Nothing to read; a watch shows most changes, and this read finds the others.
 _NOTHING_NEW_S = 600.0
 # The others are read by the next sweep: at most 10 reads a second.
 _READS_PER_SWEEP = 200
@@ -39,7 +40,7 @@ _READS_PER_SWEEP = 200
 _HISTORY_S = 60.0
 # this is a list.
 _EVIDENCE_S = 600.0
-# What is left is deleted by the next sweep: whatever is made, pruning keeps up with it.
+# The next sweep deletes the rest.
 _DELETIONS_PER_SWEEP = 500
 # A pod that does not start soon found its node busy, so a sweep must not be much rarer.
 _NEW_NODES_S = 30.0
@@ -55,15 +56,15 @@ class EvidenceMeta(View, frozen=True, kw_only=True):
 
 
 class Housekeeping(EdgePart):
-    """Sweeps for one process; only the leader's do anything."""
+    """Sweeps of one process; they run on the leader only."""
 
     def __init__(self, edge: Edge, *, publishers: PublisherPods) -> None:
         super().__init__(edge)
         self._publishers = publishers
-        self._look_at: dict[str, float] = {}
+        self._check_at: dict[str, float] = {}
         self._silent: set[str] = set()
-        self._said: set[str] = set()
-        """Nodes whose health status says that its agent is silent."""
+        self._reported_silent: set[str] = set()
+        """Nodes with `silentSince` in their GPUNodeHealth."""
         self._remembered = False
         self._history_at = float("-inf")
         self._evidence_at = float("-inf")
@@ -77,12 +78,12 @@ class Housekeeping(EdgePart):
             if self._may_act():
                 await self.sweep()
 
-    def look_again(self, node: str) -> None:
-        """The node's agent, or what the node says of it, changed: look in the next sweep."""
-        self._look_at.pop(node, None)
+    def check_soon(self, node: str) -> None:
+        """Check the node in the next sweep: its agent pod or its health label changed."""
+        self._check_at.pop(node, None)
 
     async def sweep(self) -> None:
-        """Look at the agents that may be gone and, now and then, at the history."""
+        """Check agents that may be silent and, at intervals, delete old history."""
         await self._agents()
         if self._clock.elapsed() - self._history_at >= _HISTORY_S:
             self._history_at = self._clock.elapsed()
@@ -107,37 +108,36 @@ class Housekeeping(EdgePart):
             with self._isolation.guard("housekeeping", "silent health statuses"):
                 await self._remember()
         quiet = {n for n in nodes if n not in ready}
-        to_read = {n for n in quiet if self._look_at.get(n, 0.0) <= now}
-        # Back again: its health status has to stop saying otherwise, if the agent has not replaced
-        # it.
-        to_read |= self._said & nodes.keys() & ready
+        to_read = {n for n in quiet if self._check_at.get(n, 0.0) <= now}
+        # Agents that are Ready again: clear `silentSince` if the agent has not done so.
+        to_read |= self._reported_silent & nodes.keys() & ready
         for name in sorted(to_read)[:_READS_PER_SWEEP]:
             with self._isolation.guard("housekeeping", f"node {name}"):
                 await self._asked(name)
-        self._look_at = {n: at for n, at in self._look_at.items() if n in nodes}
+        self._check_at = {n: at for n, at in self._check_at.items() if n in nodes}
         self._metrics.agents_silent.set(len(self._silent))
 
     async def _asked(self, name: str) -> None:
-        """Look at one."""
+        """Read the GPUNodeHealth of one node and check it."""
         now = self._clock.now()
-        self._look_at[name] = now + _LOOK_AGAIN_S
+        self._check_at[name] = now + _CHECK_AGAIN_S
         try:
             health = await self._api.get(object_name.api_path(resources.HEALTHS, name), HealthView)
         except ApiError as error:
             if error.answer.code != 404:
                 raise
-            self._look_at[name] = now + _NOTHING_NEW_S
+            self._check_at[name] = now + _NOTHING_NEW_S
             return
         await self._agent(name, health)
 
     async def _agent(self, name: str, health: HealthView) -> None:
         now = self._clock.now()
-        await self._publishers.look(health)
+        await self._publishers.read(health)
         heard_at = health.heard_at if health.status.publisher.heartbeat else None
         if heard_at is not None:
-            # A heartbeat of the future must not put the next check off for ever.
+            # A heartbeat in the future must not delay the next check for ever.
             overdue_at = min(heard_at, now) + observation.HEARTBEAT_FRESH_S
-            self._look_at[name] = max(now + _LOOK_AGAIN_S, overdue_at)
+            self._check_at[name] = max(now + _CHECK_AGAIN_S, overdue_at)
         agents, since = self._world.caches.agents, self._world.observing_since
         await self._say(name, health, now)
         node = self._world.caches.nodes.items.get(name)
@@ -147,36 +147,32 @@ class Housekeeping(EdgePart):
         self._silent.add(name)
         write = node_health.set_unknown(node, health, agents, since, now)
         if write is None:
-            self._look_at[name] = now + _NOTHING_NEW_S
+            self._check_at[name] = now + _NOTHING_NEW_S
         else:
             await self._gateway.send(write)
 
     async def _say(self, name: str, health: HealthView, now: float) -> None:
-        """Let the health status say whether its agent is silent; who came back is checked until it
-        does not report it any more.
-        """
+        """Set or clear `silentSince`; a node that has it is checked again until it is cleared."""
         agents, since = self._world.caches.agents, self._world.observing_since
-        word = node_health.say_silent(health, agents, since, now)
-        says = bool(health.status.silent_since)
-        if word is not None and (await self._gateway.send(word)).result is Result.DONE:
-            says = bool(word.since)
-        if says:
-            self._said.add(name)
+        write = node_health.say_silent(health, agents, since, now)
+        silent = bool(health.status.silent_since)
+        if write is not None and (await self._gateway.send(write)).result is Result.DONE:
+            silent = bool(write.since)
+        if silent:
+            self._reported_silent.add(name)
         else:
-            self._said.discard(name)
+            self._reported_silent.discard(name)
 
     async def _remember(self) -> None:
-        """Which health statuses an earlier process left with that word: asked for once, and they
-        are few.
-        """
+        """List once the few objects on which an earlier process left `silentSince`."""
         query = {"fieldSelector": "status.silentSince!="}
         try:
             found = await self._api.items(resources.HEALTHS, HealthView, query=query)
         except ApiError as error:
-            # Definitions of an older release know neither the field nor the question.
+            # The CRD of an older release does not have this selectable field.
             self._remembered = error.answer.code == HTTPStatus.BAD_REQUEST
             raise
-        self._said |= {health.metadata.name for health in found.found}
+        self._reported_silent |= {health.metadata.name for health in found.found}
         self._remembered = True
 
     async def _history(self) -> None:
@@ -185,17 +181,17 @@ class Housekeeping(EdgePart):
         outlasted = history.expired_sessions(sessions, policy, self._clock.now())
         for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:
-                # It may keep by now what it did not keep a moment ago.
+                # A new policy may keep these sessions.
                 return
             sent = await self._gateway.send(deletion)
             if sent.result not in {Result.DONE, Result.GONE}:
-                # What is refused is refused to the next ones as well, for now.
+                # The API server will refuse the next deletions, too.
                 return
         if len(outlasted) > _DELETIONS_PER_SWEEP:
             self._history_at = float("-inf")
 
     async def _evidence_history(self) -> None:
-        """Evidence outlives node and session, but not history. Only its metadata is listed."""
+        """Delete evidence that is older than the history; lists metadata only."""
         policy = self._policy()
         try:
             kept = await self._api.items(requests.EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
@@ -205,7 +201,7 @@ class Housekeeping(EdgePart):
             return
         there = {each.metadata.name for each in kept.found} | set(kept.unread)
         if len(lost := self._evidence - there) > 1:
-            # One alone an operator may have deleted.
+            # A single one may have been deleted by an operator.
             self._metrics.objects_lost.labels("GPUEvidence").inc(len(lost))
         self._evidence = there
         sessions = self._world.caches.quarantines.items
@@ -219,14 +215,12 @@ class Housekeeping(EdgePart):
 
 
 class NewNodeTests(EdgePart):
-    """Tests new nodes where the policy asks for it (`rules.fleet.new_nodes` decides); only the
-    leader's sweeps do anything.
-    """
+    """Tests new nodes if the policy asks for it (`rules.fleet.new_nodes`), on the leader only."""
 
     def __init__(self, edge: Edge) -> None:
         super().__init__(edge)
         self._tried: dict[str, float] = {}
-        """When a node was tried in vain; a new process tries once more."""
+        """When the test of a node last failed to start; a new process tries once more."""
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -242,14 +236,14 @@ class NewNodeTests(EdgePart):
         step = new_nodes.follow(self._world.snapshot(), jobs)
         failed: set[str] = set()
         for write in step.writes:
-            # In order: what is said of a test comes after what follows from it.
+            # In order: the Event of a test comes after its result.
             if write.node in failed:
                 continue
             sent = await self._gateway.send(write)
             if not sent.done:
                 failed.add(write.node)
             elif isinstance(write, SetValidated) and sent.answer is not None:
-                # Its result is known at once: else it would be due again in this very sweep.
+                # Keep the result at once, or this sweep would test the node again.
                 self._world.learn_node(sent.answer.decode(NodeView))
         for name in step.in_vain:
             self._tried[name] = self._clock.now()

@@ -1,9 +1,8 @@
-"""The controller's heart: wakes nodes up, looks at them in parallel, follows what a check asks
-for.
+"""The control loop: queue nodes that changed, check them in parallel, follow each result.
 
-`run` starts it once. Everything is level-triggered: a wake-up only names a node, the check reads
-what there is. Only the leader looks; every replica keeps its caches, so that a take-over is a
-matter of seconds.
+The loop is level-triggered: the queue holds node names only, and each check reads the current
+state. Only the leader checks nodes. Every replica keeps its caches, so that a takeover takes
+seconds.
 """
 
 from __future__ import annotations
@@ -28,24 +27,23 @@ from rules.api import writes as d
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 
 _LOG = structlog.get_logger()
-_CLEAR = "what is known is fresh again: taints and cordons, evictions and releases go on"
+_CLEAR = "data is fresh again: quarantines, evictions and releases continue"
 
-# Looks at a time. Most of a check is waiting for the API server, whose own limits are in `pace`; a
-# look that waits to record must not keep another node from being quarantined.
-_LOOKS = 1_024
-# Every replica asks for the lease every 2 s, so a silence this long is an outage.
+# Checks in parallel. Most of a check is waiting for the API server, whose limits are in `clock`. A
+# check that waits to write a record must not delay the quarantine of another node.
+_CHECKS = 1_024
+# Every replica reads the lease every 2 s, so no answer for this long is an outage.
 _OUTAGE_S = 15.0
-# Sessions that are being opened at a time: so many keep the API server busy.
+# With this many sessions being opened, the API server is busy.
 _ENOUGH = 2 * api.IN_FLIGHT[CallQueue.STATUS]
 # A check that fails in a way nobody foresaw is tried again after this long.
 _AFTER_SURPRISE_S = 5.0
-# Of most nodes nothing is known that asks for a check; when all are checked, those come after the
-# sick ones, whose taints and cordons they would hold up.
+# When all nodes are checked, healthy ones wait this long, so that they do not delay sick ones.
 _QUIET_S = 3.0
 
 
 class ControlLoop(EdgePart):
-    """Wake-ups, and the dispatcher that follows them."""
+    """The queue's listeners and its dispatcher."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class ControlLoop(EdgePart):
         super().__init__(edge)
         self._queue = queue
         self.ticked_at = edge.clock.elapsed()
-        """CLOCK_BOOTTIME of the dispatcher's last sign of life."""
+        """CLOCK_BOOTTIME of the last tick."""
         self._cycle = cycle
         self._steer = steer
         self._hand_over = hand_over
@@ -71,7 +69,7 @@ class ControlLoop(EdgePart):
 
     async def run(self) -> None:
         """Dispatch until cancelled."""
-        slots = asyncio.Semaphore(_LOOKS)
+        slots = asyncio.Semaphore(_CHECKS)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tick())
@@ -81,24 +79,23 @@ class ControlLoop(EdgePart):
                     task = group.create_task(self._work(name))
                     # Also of a check that was cancelled before it began.
                     task.add_done_callback(partial(self._ended, slots, name))
-                    # Many decisions in a row would leave the API server without work: answers
-                    # that came meanwhile are read in between.
+                    # Read answers between decisions, so that the API server stays busy.
                     await asyncio.sleep(0)
         finally:
             _LOG.info("loop ended")
 
     def wake(self, name: str, *, urgent: bool = False) -> None:
-        """Something about this node may have changed."""
+        """Queue the node: it may have changed."""
         self._queue.add(name, urgent=urgent)
 
     def took_over(self) -> None:
-        """This replica leads from now on: everything is checked, once."""
+        """Check all nodes after this replica became the leader."""
         self._note_doubt()
         self._acting = self._may_act()
         self.wake_all()
 
     def wake_all(self) -> None:
-        """Look at everything: after a take-over, a new policy, a pause."""
+        """Queue all nodes: after a takeover, an outage or a new policy."""
         nodes = {**self._world.unselected, **self._world.caches.nodes.items}
         names = {*self._world.healths, *self._world.sessions, *self._world.deleted}
         quiet_at = self._clock.elapsed() + _QUIET_S
@@ -111,12 +108,12 @@ class ControlLoop(EdgePart):
         self._fleet_changed()
 
     def wake_open(self) -> None:
-        """Look at every node with an open session, and every sick one."""
+        """Queue every node with an open session and every sick node."""
         for name in {*self._world.nodes_with_open_sessions(), *self._world.caches.healths.items}:
             self.wake(name)
 
     def node_changed(self, name: str, before: NodeView | None, after: NodeView | None) -> None:
-        """A node came, went or changed."""
+        """Handle a node that was added, changed or deleted."""
         if (
             after is not None
             and name in self._world.reserved
@@ -132,12 +129,12 @@ class ControlLoop(EdgePart):
         if self._world.note_external(name, after):
             self.wake(name)
         changed = before is None or after is None or _of_note(before) != _of_note(after)
-        # A quarantined node that vanishes may only have lost our label beside the selection.
+        # A quarantined node that vanishes may only have lost its label outside the selection.
         if changed and self._concerned(name, after or before):
             self.wake(name)
 
     def _concerned(self, name: str, node: NodeView | None) -> bool:
-        """Whether something that is known asks for a check."""
+        """Whether the node has faults, sessions or a quarantine."""
         return (
             name in self._world.healths
             or name in self._world.external_seen
@@ -146,23 +143,23 @@ class ControlLoop(EdgePart):
         )
 
     def health_changed(self, name: str, health: HealthView | None) -> None:
-        """A sick health status came, changed or went."""
+        """Handle a GPUNodeHealth that is not Healthy: added, changed or gone."""
         self._world.health_changed(name, health)
         self._fleet_changed()
         self.wake(name, urgent=health is not None and health.status.health == "Unhealthy")
 
     def session_changed(self, before: QuarantineView | None, after: QuarantineView | None) -> None:
-        """A session came, went or changed, by us or by an operator."""
+        """Handle a session that was added, changed or deleted."""
         concerned = self._world.session_changed(before, after)
         if before is not None and after is not None and _same_version(before, after):
-            # The echo of an own write: its answer said all of it to the check that sent it.
+            # The echo of an own write, whose answer is stored already.
             return
         for name in concerned:
             self.wake(name)
         self._fleet_changed()
 
     def pauses_changed(self, before: PauseView | None, after: PauseView | None) -> None:
-        """A pause came, went or changed."""
+        """Handle a pause that was added, changed or deleted."""
         self._world.pause_changed(before, after)
         self.wake_open()
         self._fleet_changed()
@@ -179,8 +176,8 @@ class ControlLoop(EdgePart):
         self._fleet_changed()
 
     def _crowded(self) -> bool:
-        """Whether more sessions wait to be opened than the API server answers soon: deciding about
-        further nodes now would only keep its answers from being read.
+        """Whether so many sessions wait to be opened that more decisions would only delay reading
+        the answers.
         """
         return self._api.under_way(CallQueue.STATUS) > _ENOUGH
 
@@ -195,7 +192,7 @@ class ControlLoop(EdgePart):
             await self._clock.sleep(1.0)
 
     def _note_outage(self) -> None:
-        """What nobody could see during an outage proves nothing afterwards."""
+        """Restart observation after an outage: missing data during it proves nothing."""
         answered_at = self._api.last_answer_at
         if answered_at is not None and self.ticked_at - answered_at > _OUTAGE_S:
             self._outage = True
@@ -206,21 +203,21 @@ class ControlLoop(EdgePart):
             self.wake_all()
 
     def _note_acting(self) -> None:
-        """Looks that fell due while this replica might not act were dropped: make up for them."""
+        """Repeat checks that were dropped while this replica could not act."""
         acting = self._may_act()
         if acting and not self._acting:
             self.wake_all()
         self._acting = acting
 
     def _note_doubt(self) -> None:
-        """While what is known is too old to act on, sessions report it; afterwards they go on."""
+        """Queue sessions when the data becomes too old to act on, and when it is fresh again."""
         doubt, before = self._world.doubt(), self._doubt
         if doubt == before:
             return
         self._doubt = doubt
         _LOG.warning("doubt", message=f"no disruption is done: {doubt}" if doubt else _CLEAR)
         if not doubt:
-            # What an old view did not show proves nothing: not an agent's silence either.
+            # Outdated data proves nothing, not even that an agent is silent.
             self._world.observing_since = self._clock.now()
         if bool(doubt) != bool(before):
             self.wake_open()
@@ -230,13 +227,13 @@ class ControlLoop(EdgePart):
         try:
             if not self._may_act():
                 return
-            looked = await self._cycle.look(name)
-            if looked.evicting is not None:
-                self._steer(name, looked.evicting)
-            if looked.hand_over:
+            result = await self._cycle.check(name)
+            if result.evicting is not None:
+                self._steer(name, result.evicting)
+            if result.hand_over:
                 self._hand_over()
-            if looked.again_in_s is not None:
-                self._queue.add_at(name, self._clock.elapsed() + looked.again_in_s)
+            if result.again_in_s is not None:
+                self._queue.add_at(name, self._clock.elapsed() + result.again_in_s)
         except Exception as error:  # noqa: BLE001 - one node must not stop the others
             self._isolation.note("loop", f"node {name}", error)
             self._queue.add_at(name, self._clock.elapsed() + _AFTER_SURPRISE_S)
@@ -252,7 +249,7 @@ def _same_version(one: QuarantineView, other: QuarantineView) -> bool:
 
 
 def _of_note(node: NodeView) -> tuple[object, ...]:
-    """What decisions read of a node; the rest (heartbeats, images) changes all the time."""
+    """The parts of a node that decisions read, without heartbeats and images."""
     meta = node.metadata
     return (
         meta.uid,
@@ -266,14 +263,14 @@ def _of_note(node: NodeView) -> tuple[object, ...]:
 
 
 _CROWDED_S: Final = 0.005
-"""Between two names that are not urgent: none waits for ever behind an API server that hangs."""
+"""Longest wait between two names that are not urgent while the API server hangs."""
 
 
 class WorkQueue:
-    """Names of nodes to work on now, and at a time (CLOCK_BOOTTIME).
+    """Names of nodes to check now, or at a time (CLOCK_BOOTTIME).
 
-    One worker at a time works on a name. It waits in the queue once however often it is added, and
-    a name added during its own work is worked on again afterwards.
+    A name is in the queue at most once, and one task at a time works on it. A name that is added
+    during its own work is queued again afterwards.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -291,7 +288,7 @@ class WorkQueue:
         return len(self._ready) + len(self._urgent)
 
     def add(self, name: str, *, urgent: bool = False) -> None:
-        """Look at this soon; urgent names go first. A session may name no node ("")."""
+        """Queue the name; urgent names go first. A session may name no node ("")."""
         if not name:
             return
         if name in self._busy:
@@ -305,7 +302,7 @@ class WorkQueue:
         self._changed.set()
 
     def add_at(self, name: str, at: float) -> None:
-        """Look at this at that time; only the earliest time asked for counts."""
+        """Queue the name at that time; the earliest time counts."""
         known = self._due.get(name)
         if known is not None and known <= at:
             return
@@ -314,8 +311,8 @@ class WorkQueue:
         self._changed.set()
 
     async def take(self, crowded: Callable[[], bool] = lambda: False) -> str:
-        """The next name; `done` must follow. While it is `crowded`, names that are not urgent come
-        one by one.
+        """Wait for the next name; call `done` after the work on it. While it is `crowded`, names
+        that are not urgent are delayed.
         """
         while True:
             wait_s = self._promote()
@@ -337,14 +334,14 @@ class WorkQueue:
                     await self._changed.wait()
 
     def done(self, name: str) -> None:
-        """The work on this name ended."""
+        """End the work on this name, and queue it again if it was added meanwhile."""
         self._busy.discard(name)
         urgent = self._again.pop(name, None)
         if urgent is not None:
             self.add(name, urgent=urgent)
 
     def _promote(self) -> float | None:
-        """Move what is due to the ready names; seconds until the next is due."""
+        """Queue the names that are due; return the seconds until the next one is due."""
         now = self._clock.elapsed()
         while self._later:
             at, name = self._later[0]

@@ -1,9 +1,8 @@
-"""One check at one node: observe, decide, carry out, until nothing is left to do now.
+"""Check one node: observe, decide and write, until nothing is left to do now.
 
-The loop calls `NodeCycle.look` for every node that may need something. Decisions are
-`rules.session.decide.decide`; this module gathers what they ask for, hands their writes to the
-gateway in order, takes the answers into the world and decides again. Two checks at one node never
-overlap.
+The loop calls `NodeCycle.check` for every node that may need a change. Decisions come from
+`rules.session.decide.decide`. This module reads what they need, sends their writes in order,
+stores the answers and decides again. Two checks of one node never overlap.
 """
 
 from collections.abc import Callable
@@ -32,32 +31,31 @@ from rules.session.status import saying, steady, write_of
 
 _LOG = structlog.get_logger()
 
-# A decision follows from the objects, so a handful of rounds reaches the end of what can be done
-# at once; a rule that never comes to rest must not keep the API server busy.
+# A few rounds complete everything that can be done at once. The limit protects the API server from
+# a rule that never settles.
 _ROUNDS = 12
-# The node, the object and the template of a step, and the objects of every step that is taken
-# back.
+# The node, the object and the template of a step, and the objects of every step that is undone.
 _READS = 20
 _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
-# A write that met something else than what it was decided on.
+# The object of a write was not as the decision assumed.
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})
-# About half a minute: sooner, an API server that restarts would be reported in every session.
-_READS_FAILED_SAID_FROM = 9
-# A check that failed in a way nobody foresaw is not tried again sooner, whatever wakes the node.
+# About half a minute, so that a restart of the API server is not reported in every session.
+_READS_FAILED_REPORTED_FROM = 9
+# The shortest wait after an unexpected error, whatever wakes the node.
 _SURPRISED_S = 5.0
 
 
 class RestlessError(Exception):
-    """Decisions about one node follow each other without end: a rule undoes what it just did."""
+    """Decisions about one node never settle: a rule undoes its own writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
-    """What the loop has to know after a check."""
+class CheckResult:
+    """The result of a check, for the loop."""
 
     again_in_s: float | None = None
-    """When to look again, though nothing changes."""
+    """When to check again if nothing changes."""
     evicting: d.Evicting | None = None
     """What the drain may do; None when the check failed: leave it as it is."""
     hand_over: bool = False
@@ -65,18 +63,18 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleReads:
-    """What decisions need that is not in the world."""
+    """Inputs of decisions that are not in the world."""
 
     permit: Callable[[str], Permit]
     """By session name."""
     judged: Callable[[QuarantineView], bool]
-    """Whether the fleet rules know the session as it is now."""
+    """Whether the fleet assessment includes the session as it is now."""
     fleet_changed: Callable[[], None]
     plan: Callable[[str], DrainPlan | None]
 
 
 class NodeCycle(EdgePart):
-    """Looks at nodes for one process."""
+    """Checks nodes, for one process."""
 
     def __init__(
         self, edge: Edge, *, reads: NodeReads, objects: RepairObjects, collectors: CycleReads
@@ -86,38 +84,37 @@ class NodeCycle(EdgePart):
         self._objects = objects
         self._collectors = collectors
         self._not_before: dict[str, float] = {}
-        """Nodes whose last check did not come to rest or ended with a surprise
-        (CLOCK_BOOTTIME).
-        """
+        """Earliest next check (CLOCK_BOOTTIME) of nodes whose last check did not settle or had an
+        unexpected error."""
         self._failures: dict[str, int] = {}
-        self._said: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._doubted: set[str] = set()
-        """Nodes whose quarantine met another version than the watch showed: to be read first."""
+        """Nodes to read before the next decision: their quarantine had a version conflict."""
         self._writes = Writes(edge, collectors.fleet_changed)
 
-    async def look(self, name: str) -> Looked:
-        """Do all that can be done about this node now."""
+    async def check(self, name: str) -> CheckResult:
+        """Do everything that can be done for this node now."""
         wait_s = self._not_before.get(name, float("-inf")) - self._clock.elapsed()
         if wait_s > 0:
-            return Looked(again_in_s=wait_s)
+            return CheckResult(again_in_s=wait_s)
         wake_s: list[float] = []
-        looked = Looked()
+        result = CheckResult()
         for _ in range(_ROUNDS):
             try:
-                progress, looked, wake = await self._round(name)
+                progress, result, wake = await self._round(name)
             except ApiError as error:
                 _LOG.warning("look", node=name, why=str(error))
                 wait_s = self._back_off(name)
-                if self._failures[name] >= _READS_FAILED_SAID_FROM:
+                if self._failures[name] >= _READS_FAILED_REPORTED_FROM:
                     await self._explain(name, unread(str(error)))
-                return Looked(again_in_s=wait_s)
+                return CheckResult(again_in_s=wait_s)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
                 return await self._surprised(name, error)
             wake_s.extend([wake] if wake is not None else [])
             if progress is Result.DONE:
                 continue
             if progress is None:
-                if looked.evicting is not None:  # else a status waits that may be refused again
+                if result.evicting is not None:  # else a postponed status may be refused again
                     self._failures.pop(name, None)
                 self._not_before.pop(name, None)
                 break
@@ -125,23 +122,23 @@ class NodeCycle(EdgePart):
             break
         else:
             return await self._surprised(name, RestlessError(f"{_ROUNDS} rounds of writes"))
-        return Looked(
+        return CheckResult(
             again_in_s=min(wake_s, default=None),
-            evicting=looked.evicting,
-            hand_over=looked.hand_over,
+            evicting=result.evicting,
+            hand_over=result.hand_over,
         )
 
-    async def _surprised(self, name: str, error: Exception) -> Looked:
-        """What nobody foresaw happened to this node: say it, do nothing to it, try again later."""
+    async def _surprised(self, name: str, error: Exception) -> CheckResult:
+        """Handle an unexpected error: report it, leave the node as it is, try again later."""
         where = self._isolation.note("look", f"node {name}", error)
         wait_s = max(_SURPRISED_S, self._back_off(name))
         self._not_before[name] = self._clock.elapsed() + wait_s
         self._world.reserved.discard(name)
         await self._explain(name, surprise(where))
-        return Looked(again_in_s=wait_s, evicting=d.Evicting.NO)
+        return CheckResult(again_in_s=wait_s, evicting=d.Evicting.NO)
 
     async def _explain(self, name: str, refusal: Refusal) -> None:
-        """Put on record why the node's session does not go on."""
+        """Write to the session's status why it does not continue."""
         with self._isolation.guard("look", f"the status of the session of {name}"):
             for session in self._world.open_sessions(name)[:1]:
                 status = saying(session.status, refusal, self._clock.now())
@@ -149,8 +146,10 @@ class NodeCycle(EdgePart):
                     write = write_of(session, status)
                     self._writes.learn(write, await self._gateway.send(write))
 
-    async def _round(self, name: str) -> tuple[Result | None, Looked, float | None]:
-        """Decide once for each open session (or for none); what became of the first write."""
+    async def _round(self, name: str) -> tuple[Result | None, CheckResult, float | None]:
+        """Decide once for each open session, or once without one; return the result of the first
+        write, the check result and the seconds until the next check.
+        """
         await self._reads.read(name)
         fresh: FreshNode | None = None
         gone = False
@@ -159,11 +158,11 @@ class NodeCycle(EdgePart):
             gone = fresh is None
             self._doubted.discard(name)
         sessions: list[QuarantineView | None] = [*self._world.open_sessions(name)] or [None]
-        looked = Looked()
+        outcome = CheckResult()
         wake_s = self._reads.evidence_due_s(name)
         for session in sessions:
             if session is not None and not self._judged(session):
-                # The fleet wakes this node with its permit, within milliseconds when it is quiet.
+                # The fleet wakes this node as soon as it has a permit.
                 continue
             decision = self._decide(name, session, fresh, gone)
             for _ in range(_READS):
@@ -177,16 +176,16 @@ class NodeCycle(EdgePart):
                     break
                 decision = self._decide(name, session, fresh, gone)
             if session is sessions[0]:
-                looked = Looked(evicting=decision.evicting, hand_over=decision.hand_over)
+                outcome = CheckResult(evicting=decision.evicting, hand_over=decision.hand_over)
                 self._say(name, decision)
             writes, postponed_s = self._writes.spread(session, decision)
             if decision.wake_at is not None:
-                # What is to follow a status that is not sent yet follows it.
+                # Steps after a postponed status wait for it.
                 due_s = max(postponed_s or 0.05, decision.wake_at - self._clock.now())
                 wake_s = due_s if wake_s is None else min(wake_s, due_s)
             if postponed_s is not None:
-                # What the status says of the drain is not stored yet: the drain goes on meanwhile.
-                looked = replace(looked, evicting=None)
+                # The status of the drain is not stored yet: the drain continues meanwhile.
+                outcome = replace(outcome, evicting=None)
                 wake_s = postponed_s if wake_s is None else min(wake_s, postponed_s)
             result = await self._writes.carry_out(name, writes)
             if decision.step == absent.STEP_CREATE_AGAIN and result is Result.DONE:
@@ -199,16 +198,16 @@ class NodeCycle(EdgePart):
                 self._reads.forget_job(name)
             accepted = result in {None, Result.DONE} and postponed_s is None
             if session is not None and accepted:
-                # Before the next round: what it credits for an outage is on record now.
+                # Before the next round: the credit for an outage is stored now.
                 self._world.active[session.metadata.uid] = self._clock.now()
             if result is not None:
-                return result, looked, wake_s
+                return result, outcome, wake_s
         if sessions == [None] and not decision.unfinished:
             self._forget(name)
-        return None, looked, wake_s
+        return None, outcome, wake_s
 
     def _forget(self, name: str) -> None:
-        """No session concerns the node any more, and all that followed from it is done."""
+        """Drop everything known of a node without open sessions and unfinished work."""
         self._world.forget_deleted(name)
         if name not in self._world.caches.quarantined.items:
             self._world.unselected.pop(name, None)
@@ -224,15 +223,15 @@ class NodeCycle(EdgePart):
             self._world.active.pop(session.metadata.uid, None)
 
     def _unwatched(self, name: str) -> bool:
-        """Whether no watch shows a node with an open session: it is beside the policy's selection
-        and does not carry our label (not yet, or somebody took it off). Changes there wake nobody.
+        """Whether no watch shows a node with an open session: the policy does not select it and
+        it has no quarantine label. Changes of such a node do not wake it.
         """
         caches = self._world.caches
         shown = name in caches.nodes.items or name in caches.quarantined.items
         return not shown and bool(self._world.open_sessions(name))
 
     def _judged(self, session: QuarantineView) -> bool:
-        """Whether the fleet rules have an answer for a session that waits for one."""
+        """Whether the fleet assessment includes a session that needs it."""
         if session.status.phase not in {"", "Pending", "Marked"}:
             return True
         return self._collectors.judged(session)
@@ -240,13 +239,13 @@ class NodeCycle(EdgePart):
     def _decide(
         self, name: str, session: QuarantineView | None, fresh: FreshNode | None, gone: bool
     ) -> d.Decision:
-        """No await in here: what is decided rests on one moment."""
+        """Decide on one consistent state; nothing is awaited here."""
         snapshot = self._world.snapshot()
         node = fresh or snapshot.nodes.get(name)
         if node is None and not gone:
             # Not selected (any more) is not gone: the policy's selector may have changed.
             return d.Decision(step="ReadNode", because="not in the cache", needs_fresh_node=True)
-        # The policy may ask for more by now than when the node came.
+        # The policy may have changed since the node was read.
         if node is not None:
             self._world.note_external(name, node)
         uid = session.metadata.uid if session else ""
@@ -267,23 +266,23 @@ class NodeCycle(EdgePart):
         )
         decision = decide(session, seen, snapshot.now, snapshot.policy)
         if any(isinstance(write, d.TaintAndCordon) for write in decision.writes):
-            # Counted at once, so that no other node gets the same place in the budget.
+            # Reserve the place in the budget at once.
             self._world.reserved.add(name)
         return decision
 
     async def _fresh(self, name: str) -> FreshNode | None:
         if not object_name.is_object_name(name):
-            # A session may name anything; there is certainly no node that is called so.
+            # A session may hold any text; no node can have this name.
             return None
         try:
             node = await self._gateway.fresh_node(name)
         except ApiError as error:
-            # A node that the watch still shows is gone when both report it.
-            if error.answer.says_gone(name) and name not in self._world.caches.nodes.items:
+            # The node is gone only if the watch does not show it either.
+            if error.answer.is_not_found(name) and name not in self._world.caches.nodes.items:
                 self._world.reserved.discard(name)
                 self._world.node_seen(name, None)
                 return None
-            if error.answer.says_gone(name):
+            if error.answer.is_not_found(name):
                 self._world.caches.nodes.relist(f"the server has no node {name}")
             raise
         self._world.caches.nodes.contradicted_by(node)
@@ -301,11 +300,13 @@ class NodeCycle(EdgePart):
         return timestamps.backoff_s(failures, *_BACKOFF_S)
 
     def _say(self, name: str, decision: d.Decision) -> None:
-        """One line per cycle, when it says something new."""
-        said = f"{decision.step}|{decision.because}|{decision.blocked_by}|{decision.message}"
-        if self._said.get(name) == said or (decision.step == "Watch" and name not in self._said):
+        """Log the decision if it is new."""
+        text = f"{decision.step}|{decision.because}|{decision.blocked_by}|{decision.message}"
+        if self._logged.get(name) == text or (
+            decision.step == "Watch" and name not in self._logged
+        ):
             return
-        self._said[name] = said
+        self._logged[name] = text
         _LOG.info(
             "cycle",
             node=name,

@@ -1,8 +1,7 @@
-"""What a decision about one node needs beside the watches: read before it, and kept for a while.
+"""Read the objects of one node that no watch has, before a decision, and cache them.
 
-The health status of a node that is not among the sick, the agent's pod, the evidence of a session,
-and the Job that tests the node. There is no watch of Jobs: a test is under way on a few nodes at a
-time, for minutes.
+These are the GPUNodeHealth of a node that is healthy, the agent's pod, the evidence of a session
+and the Job that tests the node. Jobs are not watched, because few nodes are tested at a time.
 """
 
 from typing import TypeVar
@@ -33,14 +32,13 @@ _LOG = structlog.get_logger()
 
 _FRESH_S = 2.0
 _EVIDENCE_FRESH_S = 4.0
-# Of a Job that is there, news come at the pace of its pod; what we wrote ourselves is read at
-# once.
+# A Job that exists changes as slowly as its pod; a Job just written is read at once.
 _JOB_FRESH_S = 2.0
 _NO_RIGHT = 403
 
 
 class NodeReads(EdgePart):
-    """Reads for one process."""
+    """Cached reads of one process."""
 
     def __init__(self, edge: Edge, publishers: PublisherPods) -> None:
         super().__init__(edge)
@@ -52,17 +50,15 @@ class NodeReads(EdgePart):
         self._jobs: dict[str, tuple[float, JobSeen]] = {}
 
     async def read(self, name: str) -> None:
-        """Read what is due for the next decision about the node; ApiError where the API server is
-        away.
-        """
+        """Read what is due for the next decision about the node; ApiError without an answer."""
         await self.read_health(name, self._world.snapshot().nodes.get(name))
         await self._read_job(name)
         if (health := self._world.healths.get(name)) is not None:
-            await self._publishers.look(health)
+            await self._publishers.read(health)
         await self._read_evidence(name)
 
     def job(self, node: str) -> JobSeen | None:
-        """The node's test Job as last read; None where there is none to read."""
+        """The node's test Job as last read; None if no test is running."""
         known = self._jobs.get(node)
         return known[1] if known is not None else None
 
@@ -71,11 +67,11 @@ class NodeReads(EdgePart):
         return self._evidence.get(session.name) if session is not None else None
 
     def forget_job(self, node: str) -> None:
-        """Read it again, or never again."""
+        """Drop the cached Job."""
         self._jobs.pop(node, None)
 
     def forget(self, node: str) -> None:
-        """Nothing of the node is needed any more."""
+        """Drop everything cached for the node."""
         self._health_read.pop(node, None)
         self.forget_job(node)
         for session in self._world.sessions.get(node, ()):
@@ -83,9 +79,7 @@ class NodeReads(EdgePart):
             self._evidence_read.pop(session.name, None)
 
     async def read_health(self, name: str, node: NodeView | None) -> None:
-        """The health status of a node under session, or with a taint and cordon of one that is
-        gone, that is not among the sick.
-        """
+        """Read the GPUNodeHealth of a healthy node that has a session or a quarantine taint."""
         if name in self._world.caches.healths.items:
             return
         if not self._world.open_sessions(name) and (
@@ -109,8 +103,8 @@ class NodeReads(EdgePart):
         self._health_read[name] = now
 
     async def _read_evidence(self, name: str) -> None:
-        """What the agent kept for a session that has none on record. Nothing waits for the answer
-        but a repair step, so a refusal is no failure of the check.
+        """Read the evidence of sessions that have no digest yet. Only repair steps need it, so an
+        error does not fail the check.
         """
         now = self._clock.elapsed()
         for session in self._world.open_sessions(name):
@@ -124,7 +118,7 @@ class NodeReads(EdgePart):
             self._evidence_read[session.name] = now
             try:
                 path = object_name.api_path(requests.EVIDENCES, session.name)
-                # Like a record it waits for the taints and cordons of a storm.
+                # Like a record, this read waits until a storm of quarantines is written.
                 answer = await self._api.call(CallQueue.RECORD, "GET", path)
                 self._evidence[session.name] = answer.decode(EvidenceView)
             except ApiError as error:
@@ -132,14 +126,14 @@ class NodeReads(EdgePart):
                     _LOG.warning("evidence", node=name, session=session.name, why=str(error))
 
     def evidence_due_s(self, name: str) -> float | None:
-        """When to look for evidence again; None where nothing more is wanted soon."""
+        """Seconds until the next read of evidence; None if none is due."""
         now = self._clock.now()
         due = (next_check_s(one, now) for one in self._world.open_sessions(name))
         soonest = min((s for s in due if s is not None), default=None)
         return None if soonest is None else max(soonest, _EVIDENCE_FRESH_S)
 
     async def _read_job(self, node: str) -> None:
-        """The Job of the test that is under way."""
+        """Read the Job of the running test."""
         sessions = self._world.open_sessions(node)[:1]
         test = next((t for s in sessions if (t := result.under_way(s.status)) is not None), None)
         if test is None:
@@ -164,7 +158,7 @@ class NodeReads(EdgePart):
         job = await self._found(object_name.api_path(jobs, name), name, JobView)
         if job is None:
             if not template:
-                # An older definition of GPUQuarantine did not keep it.
+                # The CRD of an older release does not have this field.
                 return JobSeen(name=name)
             templates = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates")
             found = await self._found(
@@ -182,6 +176,6 @@ class NodeReads(EdgePart):
         try:
             return await self._api.get(path, kind)
         except ApiError as error:
-            if not error.answer.says_gone(name):
+            if not error.answer.is_not_found(name):
                 raise
             return None

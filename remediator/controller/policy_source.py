@@ -1,10 +1,8 @@
-"""The policy in effect, and what the leader reports of itself on its Lease.
+"""Load and reload the policy file; publish the leader's own problems as annotations on its Lease.
 
-The policy is the file as read at the start, and again whenever it changes.
-
-Missing or invalid since the start: mode Shadow, by an accident that is distinguished from a Shadow
-that somebody chose (`rules.policy.policy`): what comes meanwhile waits. Invalid at a reload: the
-last good policy stays in effect, and the replica reports it.
+The file is read at the start and whenever it changes. If it is missing or invalid at the start,
+the mode is Shadow, flagged as unintended (`rules.policy.policy`), and sessions wait. If it is
+invalid at a reload, the last good policy stays in effect and the replica reports the problem.
 """
 
 from collections.abc import Callable
@@ -25,8 +23,8 @@ from rules.policy.policy import Policy, UnreadPolicy, by_accident, with_installe
 
 _LOG = structlog.get_logger()
 
-# A ConfigMap volume changes at most every few seconds; looking is one stat call.
-_LOOK_EVERY_S = 1.0
+# A ConfigMap volume changes at most every few seconds; a check is one stat call.
+_CHECK_EVERY_S = 1.0
 
 
 class PolicySource:
@@ -44,9 +42,9 @@ class PolicySource:
         self.problems: list[str] = []
         """What is wrong with the file now; empty when it is in effect."""
         self._last_good = False
-        """Whether the file was ever good since the start."""
+        """Whether the file was valid once since the start."""
         self._wrong_at: float | None = None
-        """Since when, in the API server's time; None where it was so from the start."""
+        """Since when the file is invalid, in the API server's time; None if it never was valid."""
         self._path = Path(path) if path else None
         self._shadow = shadow
         self._builtin_validation = builtin_validation
@@ -62,12 +60,14 @@ class PolicySource:
 
     @property
     def mode(self) -> Mode:
-        """Whether to act; --shadow wins over the file."""
+        """The mode in effect; --shadow overrides the file."""
         return self._policy.mode
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the file, and by what this replica goes on; "" while it holds."""
+        """The problem of the file and which policy is in effect instead; "" if the file is
+        valid.
+        """
         if not self.problems:
             return ""
         then = "this replica has read no policy since it started and is in Shadow"
@@ -81,7 +81,7 @@ class PolicySource:
 
     @property
     def wrong(self) -> str:
-        """What is wrong with the file, a clause; "" while it holds."""
+        """The first problem of the file, a clause; "" if the file is valid."""
         if not self.problems:
             return ""
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
@@ -89,7 +89,7 @@ class PolicySource:
 
     @property
     def unread(self) -> bool:
-        """Whether nothing is done to nodes only since no policy could be read."""
+        """Whether the mode is Shadow only because no policy could be read."""
         return by_accident(self._policy)
 
     def start(self) -> None:
@@ -101,10 +101,10 @@ class PolicySource:
     async def watch(self, clock: Clock) -> None:
         """Read the file again whenever it changed, until cancelled."""
         while True:
-            await clock.sleep(_LOOK_EVERY_S)
-            self.look(clock)
+            await clock.sleep(_CHECK_EVERY_S)
+            self.reload(clock)
 
-    def look(self, clock: Clock) -> None:
+    def reload(self, clock: Clock) -> None:
         """Read the file again if it changed."""
         if self._path is None or self._stamp_now() == self._stamp:
             return
@@ -127,13 +127,12 @@ class PolicySource:
             for problem in found:
                 _LOG.error("policy", problem=problem, next=after)
             if first:
-                # Where `--shadow` reports it, Shadow is what somebody chose, whatever the file
-                # says.
+                # With `--shadow`, mode Shadow is intended even without a valid file.
                 self.use(Policy() if self._shadow else UnreadPolicy(), first=True)
         self._metrics.policy_reload_ok.set(0 if self.problems else 1)
 
     def use(self, policy: Policy, *, first: bool = False) -> None:
-        """From now on this is the policy; `first`: nobody need hear of it."""
+        """Put the policy into effect; on the `first` one, `on_change` is not called."""
         if self._shadow:
             policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
         policy = with_installed(policy, validate=self._builtin_validation)
@@ -157,36 +156,35 @@ class PolicySource:
 
 
 _LASTS_S: Final = 5.0
-"""A list that is made again is no news: what is over by the next renewals is not told."""
+"""Problems shorter than this, such as a repeated list, are not published."""
 
 
 class LeaderReport:
-    """Annotations of the Lease: since when this replica cannot act, and what is wrong with its
-    policy.
+    """Annotations of the Lease: since when this replica cannot act, and its policy problem.
 
-    Where its ClusterRoleBinding was deleted it still has the Lease, which a Role of its own
-    namespace grants: from there people learn that nothing they wait for happens.
+    The Lease stays writable even if the ClusterRoleBinding is deleted, because a Role of the own
+    namespace grants it.
     """
 
     def __init__(
         self,
         clock: Clock,
         unable: Callable[[], str],
-        unsaid: Callable[[], Refusal | None],
+        missing_session_right: Callable[[], Refusal | None],
         policy: PolicySource,
     ) -> None:
-        """`unable` says why nothing could be done to a node now, "" while it could; `unsaid` what
-        no session can say, since it may not be written.
+        """`unable` returns why no node can be changed now, "" while it can.
+        `missing_session_right` returns the missing right that no session status can report.
         """
         self._clock = clock
         self._unable = unable
-        self._unsaid = unsaid
+        self._missing_session_right = missing_session_right
         self._policy = policy
         self._since: float | None = None
 
     def annotations(self) -> dict[str, str]:
-        """What is to stand on the Lease now."""
-        refused, now = self._unsaid(), self._clock.now()
+        """The annotations for the Lease as of now."""
+        refused, now = self._missing_session_right(), self._clock.now()
         why = _clause(self._unable()) or (refused.why if refused is not None else "")
         self._since = None if not why else now if self._since is None else self._since
         lasts = self._since is not None and now - self._since >= _LASTS_S
@@ -200,6 +198,6 @@ class LeaderReport:
 
 
 def _clause(sentence: str) -> str:
-    """As a part of another sentence, which it does not begin."""
+    """The sentence as a clause: with a lower-case first letter, except for abbreviations."""
     named = sentence[1:2].isupper()  # an abbreviation keeps its capitals
     return sentence if named else f"{sentence[:1].lower()}{sentence[1:]}"

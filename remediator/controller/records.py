@@ -1,8 +1,8 @@
-"""Keeps GPURecords: the leader writes down what became of each fault, and forgets after 90 days.
+"""Keep GPURecords: the leader records the outcome of each fault, and deletes it after 90 days.
 
-Listeners say which nodes changed, a sweep looks at them (`rules.fleet.record_changes` says what
-their records should hold) and writes what differs. Nothing waits for it: without records, or
-without their definition, everything else works as before there were any.
+Listeners queue nodes that changed. A sweep compares them with `rules.fleet.record_changes` and
+writes the differences. Nothing else depends on records: gpuward works without them and without
+their CRD.
 """
 
 from typing import Final
@@ -24,40 +24,40 @@ _LOG = structlog.get_logger()
 _SWEEP_S: Final = 10.0
 _NODES_PER_SWEEP: Final = 50
 _AGED_PER_SWEEP: Final = 50
-"""Records checked for what time alone does to them: each once in an hour or so."""
-_LOOK_AGAIN_S: Final = 60.0
-"""One node is not checked more often: a flapping fault is one line of its record."""
+"""Records checked for expiry in one sweep: each record about once an hour."""
+_CHECK_AGAIN_S: Final = 60.0
+"""Shortest interval between two checks of a node, so that a flapping fault is one entry."""
 _FORBIDDEN_S: Final = 60.0
-"""All records wait so long for a permission: who repairs it wants to see it work."""
+"""How long all records wait after a missing permission."""
 _REFUSED_S: Final = 600.0
-"""A node waits so long of which one record was refused for what stands in it."""
+"""How long a node waits after one of its records was refused for its content."""
 MOST_RECORDS: Final = 20_000
-"""Beyond so many no new one is opened: a hostile health status may name any number of GPUs."""
+"""Upper limit of records: a hostile GPUNodeHealth may name any number of GPUs."""
 
 
 class RecordKeeping(EdgePart):
-    """The records of one process; only the leader's writes anything."""
+    """The record keeper of one process; it writes on the leader only."""
 
     def __init__(self, edge: Edge) -> None:
         super().__init__(edge)
         self._due: dict[str, float] = {}
         """When each changed node may be checked (CLOCK_BOOTTIME)."""
-        self._looked: dict[str, float] = {}
+        self._checked_at: dict[str, float] = {}
         self._round: list[str] = []
         self._forbidden_until = float("-inf")
         self._forbidden = False
 
     def node_changed(self, name: str) -> None:
-        """Its health status or one of its sessions is another."""
-        self._due.setdefault(name, self._looked.get(name, float("-inf")) + _LOOK_AGAIN_S)
+        """Queue the node: its GPUNodeHealth or one of its sessions changed."""
+        self._due.setdefault(name, self._checked_at.get(name, float("-inf")) + _CHECK_AGAIN_S)
 
-    def node_said(self, before: NodeView | None, after: NodeView | None) -> None:
-        """An operator may have said on the node that it was repaired."""
+    def repair_reported(self, before: NodeView | None, after: NodeView | None) -> None:
+        """Queue the node if its `repaired` annotation changed."""
         if after is not None and before is not None and _repaired(before) != _repaired(after):
             self.node_changed(after.name)
 
     def took_over(self) -> None:
-        """Whatever changed while nobody led is checked once."""
+        """Check every node once: it may have changed while there was no leader."""
         for name in {*self._world.sessions, *self._world.healths}:
             self.node_changed(name)
 
@@ -69,24 +69,26 @@ class RecordKeeping(EdgePart):
                 await self.sweep()
 
     async def sweep(self) -> None:
-        """Look at the nodes that are due, and now and then at what time does to records."""
+        """Update the records of nodes that are due, and expire old records."""
         now = self._clock.elapsed()
         if now < self._forbidden_until:
             return
         due = [name for name, at in self._due.items() if at <= now]
         for name in due[:_NODES_PER_SWEEP]:
             self._due.pop(name, None)
-            self._looked[name] = now
+            self._checked_at[name] = now
             with self._isolation.guard("records", f"node {name}"):
                 if await self._node(name):
                     continue
             self.node_changed(name)
-        self._looked = {n: at for n, at in self._looked.items() if now - at < _LOOK_AGAIN_S}
+        self._checked_at = {
+            n: at for n, at in self._checked_at.items() if now - at < _CHECK_AGAIN_S
+        }
         with self._isolation.guard("records", "records that grow old"):
             await self._aged()
 
     async def _node(self, name: str) -> bool:
-        """Whether the records of the node are as they should be."""
+        """Write the records of the node; return whether all are up to date."""
         world = self._world
         health = world.healths.get(name) or await self._read(name)
         sessions = world.sessions.get(name, [])
@@ -100,7 +102,7 @@ class RecordKeeping(EdgePart):
             if change.known is None and len(records) >= MOST_RECORDS:
                 _LOG.warning("record keeping", node=name, why=f"{MOST_RECORDS} records are kept")
                 continue
-            # A node's own record is one: what it says of GPUs never crowds it out.
+            # The limit is for GPU records only; each node has one record of its own.
             if change.known is None and change.status.scope == gpu_record.GPU_SCOPE:
                 if room <= 0:
                     why = "so many GPUs have failed there that no further record is opened"
@@ -135,7 +137,7 @@ class RecordKeeping(EdgePart):
                 await self._write(due)
 
     async def _write(self, change: RecordChange) -> bool:
-        """Whether the record is as it should be; what failed is tried at the next check."""
+        """Write the record; return whether it is up to date. The next check repeats a failure."""
         if self._clock.elapsed() < self._forbidden_until:
             return False
         write: Write = change.write()
@@ -159,8 +161,8 @@ class RecordKeeping(EdgePart):
         return True
 
     def _refused(self, change: RecordChange, sent: Sent) -> bool:
-        """A missing permission keeps all records waiting, and is said once; what the server, or a
-        webhook of somebody's, does not like in one record keeps only its node waiting.
+        """Delay all records after a missing permission, which is logged once; delay only the node
+        after the API server or a webhook refused one record.
         """
         now = self._clock.elapsed()
         if sent.answer is not None and refusal.lacks_right(
@@ -168,7 +170,7 @@ class RecordKeeping(EdgePart):
         ):
             self._forbidden_until = now + _FORBIDDEN_S
             if not self._forbidden:
-                why = f"no GPURecord is written ({sent.why}); preflight says what is missing"
+                why = f"no GPURecord is written ({sent.why}); preflight shows what is missing"
                 _LOG.warning("record keeping", why=why)
             self._forbidden = True
             return False
@@ -178,14 +180,14 @@ class RecordKeeping(EdgePart):
         return False
 
     async def _catch_up(self, name: str) -> bool:
-        """Somebody else wrote it, or nobody knows: read it, and look again later."""
+        """Read a record after a conflict or an unclear answer; always False: check again later."""
         try:
             self._world.caches.records.learn(
                 await self._api.get(object_name.api_path(resources.RECORDS, name), RecordView)
             )
         except ApiError as error:
             if error.answer.code == 404:
-                # Deleted: what is still held of it would be written at again and again.
+                # Deleted: a cached copy would be written again and again.
                 self._world.caches.records.items.pop(name, None)
             else:
                 self._isolation.note("records", f"record {name}", error)
@@ -197,13 +199,13 @@ def _repaired(node: NodeView) -> str:
 
 
 def session_nodes(before: QuarantineView | None, after: QuarantineView | None) -> set[str]:
-    """The nodes that a changed session concerns, when it changed in what records hold of it."""
-    told = [(_told(one) if one is not None else None) for one in (before, after)]
-    if told[0] == told[1]:
+    """The nodes of a changed session, if the change affects what records hold."""
+    facts = [(_recorded_facts(one) if one is not None else None) for one in (before, after)]
+    if facts[0] == facts[1]:
         return set()
     return {one.spec.node_name for one in (before, after) if one is not None}
 
 
-def _told(session: QuarantineView) -> tuple[object, ...]:
+def _recorded_facts(session: QuarantineView) -> tuple[object, ...]:
     status = session.status
     return session.spec.causes, session.spec.release, status.phase, status.mode, status.repair

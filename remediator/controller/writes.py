@@ -1,7 +1,7 @@
-"""The writes of one decision: sent in order, their answers taken into the world.
+"""Send the writes of one decision in order through the gateway, and store their answers.
 
-`node_cycle` decides and hands them over; the gateway is the only way out. A status is written at
-most once a second, an Event waits for nobody.
+`node_cycle` calls this with its decision. A status is written at most once a second; Events are
+sent in the background.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _STATUS_INTERVAL_S = 1.0
 
 
 class Writes(EdgePart):
-    """Sends what was decided about nodes, for one process."""
+    """Sends the decided writes of one process."""
 
     def __init__(self, edge: Edge, fleet_changed: Callable[[], None]) -> None:
         super().__init__(edge)
@@ -39,13 +39,13 @@ class Writes(EdgePart):
         self._status_written: dict[str, tuple[float, str]] = {}
         """When (CLOCK_BOOTTIME) and with which phase each session's status went out, by UID."""
         self._stored_as: dict[str, tuple[QuarantineStatus, QuarantineStatus]] = {}
-        """Each session's last status as it was sent and as the API server keeps it, by UID, where
-        that is not the same: an older definition drops the fields that it does not know."""
+        """Each session's last status as sent and as stored, by UID, if they differ: an older CRD
+        drops the fields that it does not know."""
         self._not_recorded: dict[str, str] = {}
         """Why the last status of a session was refused, by the session's name."""
 
     def forget(self, session: QuarantineView) -> None:
-        """The session is over."""
+        """Drop what is known of an ended session."""
         self._status_written.pop(session.metadata.uid, None)
         self._not_recorded.pop(session.name, None)
         self._stored_as.pop(session.metadata.uid, None)
@@ -53,12 +53,12 @@ class Writes(EdgePart):
     def spread(
         self, session: QuarantineView | None, decision: d.Decision
     ) -> tuple[tuple[d.Write, ...], float | None]:
-        """At most one status write per session and second.
+        """Limit status writes to one per session and second; return the writes to send now and
+        the seconds until the postponed status, None if nothing is postponed.
 
-        A change of phase never waits, nor does the record of who is about to be evicted, of a
-        repair or a test, or of a taint and cordon that is put on: once it is there, nothing asks
-        for its record and its Event again. What the API server would store as it did before is not
-        sent again.
+        Some status writes never wait: a new phase, the list of pods before their eviction, a
+        repair, a test, and a quarantine. A status that the API server would store unchanged is not
+        sent.
         """
         if session is None:
             return decision.writes, None
@@ -75,8 +75,8 @@ class Writes(EdgePart):
         announces = decision.status is not None and memory.announced(decision.status.drain)
         begins = announces and not memory.announced(session.status.drain)
         repairs = decision.status is not None and _proof(decision.status) != _proof(session.status)
-        marks = any(isinstance(w, d.TaintAndCordon) for w in decision.writes)
-        at_once = phase != written_phase or begins or repairs or marks
+        quarantines = any(isinstance(w, d.TaintAndCordon) for w in decision.writes)
+        at_once = phase != written_phase or begins or repairs or quarantines
         if not has_status or wait_s <= 0 or at_once:
             if has_status:
                 self._status_written[session.metadata.uid] = (self._clock.elapsed(), phase)
@@ -84,21 +84,21 @@ class Writes(EdgePart):
         return silent, wait_s
 
     async def carry_out(self, name: str, writes: tuple[d.Write, ...]) -> Result | None:
-        """Send in order; DONE when all were, the first failure else, None without writes."""
+        """Send in order; return DONE, the first failure, or None without writes."""
         done: Result | None = None
         for write in writes:
             if isinstance(write, d.EmitEvent):
-                self._telling.tell(write)
+                self._events.send(write)
                 continue
             sent = await self._gateway.send(write)
             if isinstance(write, d.TaintAndCordon):
-                self._marked(write, sent)
+                self._observe_quarantine(write, sent)
             if sent.answer is not None and sent.result is not Result.HELD:
                 refusal = self._world.refusals.note(write, sent.answer)
                 if isinstance(write, d.WriteSessionStatus):
                     self._recorded(write, refusal)
                 if isinstance(write, d.TaintAndCordon) and not sent.done:
-                    # Its place in the budget is another node's until it is tried again.
+                    # Another node may use its place in the budget until the next attempt.
                     self._fleet_changed()
             gone = sent.result in {Result.GONE, Result.CONFLICT}
             if sent.done or (isinstance(write, DeleteTestJob) and gone):
@@ -112,7 +112,7 @@ class Writes(EdgePart):
         return done
 
     def _recorded(self, write: d.WriteSessionStatus, refusal: Refusal | None) -> None:
-        """A status that is refused is said on the node, once for each reason."""
+        """Report a refused status by an Event on the node, once per reason."""
         if refusal is None:
             self._not_recorded.pop(write.name, None)
             return
@@ -122,9 +122,10 @@ class Writes(EdgePart):
             self._not_recorded[write.name] = refusal.reason
             node = self._world.caches.nodes.items.get(write.node)
             uid = node.uid if node is not None else ""
-            self._telling.tell(not_recorded(write, refusal, uid, self._clock.now()))
+            self._events.send(not_recorded(write, refusal, uid, self._clock.now()))
 
-    def _marked(self, write: d.TaintAndCordon, sent: Sent) -> None:
+    def _observe_quarantine(self, write: d.TaintAndCordon, sent: Sent) -> None:
+        """Observe the time from the fault to the quarantine."""
         session = self._world.caches.quarantines.items.get(write.session)
         health = self._world.healths.get(write.node)
         if not sent.done or session is None or health is None:
@@ -140,7 +141,7 @@ class Writes(EdgePart):
             self._metrics.fault_to_unschedulable.observe(max(0.0, self._clock.now() - min(seen)))
 
     def learn(self, write: d.Write, sent: Sent) -> None:
-        """Take what the API server returned, so that the next decision sees it."""
+        """Store the object that the API server returned, for the next decision."""
         if sent.answer is None or not sent.answer.ok:
             return
         if isinstance(write, WriteRepairObject) and not _on_node(write):
@@ -179,7 +180,7 @@ class Writes(EdgePart):
             self._note_lost(write, lost_fields(write.status, session.status))
 
     def _note_lost(self, write: d.WriteSessionStatus, lost: tuple[str, ...]) -> None:
-        """Say once of the cluster's definitions that they are old: on one node, and in the log."""
+        """Report outdated CRDs once: by an Event on one node, and in the log."""
         known = self._world.not_kept.keys() >= set(lost)
         self._world.not_kept.update(dict.fromkeys(lost, self._clock.now()))
         if known:
@@ -187,10 +188,10 @@ class Writes(EdgePart):
         node = self._world.caches.nodes.items.get(write.node)
         event = not_kept(write, lost, node.uid if node is not None else "", self._clock.now())
         _LOG.warning("definitions", session=write.name, problem=event.message)
-        self._telling.tell(event)
+        self._events.send(event)
 
     async def _catch_up(self, write: d.Write, sent: Sent) -> None:
-        """After a failed write: read what it was about, instead of waiting for the watch."""
+        """After a failed write, read the object again instead of waiting for the watch."""
         if sent.result not in {Result.CONFLICT, Result.GONE, Result.UNKNOWN}:
             return
         match write:
@@ -209,14 +210,14 @@ class Writes(EdgePart):
                 return
 
     async def _read_session(self, name: str) -> None:
-        """The session as it is; where the server contradicts the cache, that is listed again."""
+        """Read the session; list all again if the API server contradicts the cache."""
         cache = self._world.caches.quarantines
         try:
             session = await self._api.get(
                 object_name.api_path(resources.QUARANTINES, name), QuarantineView
             )
         except ApiError as error:
-            if error.answer.says_gone(name) and name in cache.items:
+            if error.answer.is_not_found(name) and name in cache.items:
                 cache.relist(f"the server has no {name}")
             raise
         if not cache.contradicted_by(session):
@@ -228,5 +229,5 @@ def _on_node(write: WriteRepairObject) -> bool:
 
 
 def _proof(status: QuarantineStatus) -> tuple[object, ...]:
-    """What is on record before something is asked for: it never waits."""
+    """The parts of a status that must be stored before their action; they never wait."""
     return status.repair, status.validation

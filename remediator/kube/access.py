@@ -1,9 +1,8 @@
-"""Credentials for the API server: read, used as request headers and renewed.
+"""Read and renew the credentials for the API server, and send them as request headers.
 
-`rules.api.kube_config` finds them; this module logs in with the Kubernetes client where a
-kubeconfig names an exec plugin, an auth provider or a password, and notices replaced files. All of
-it is read again when the server answers 401, when a TLS handshake fails and when one of the files
-changed. It must never log a credential.
+`rules.api.kube_config` finds them. For an exec plugin, an auth provider or a password, this module
+logs in with the Kubernetes client. It reads everything again after a 401, after a failed TLS
+handshake and when one of the files changed. It must never log a credential.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ class Access:
     def __init__(
         self, kubeconfig: str | None, context: str | None = None, acting: Acting | None = None
     ) -> None:
-        """`acting` overrides the user that the kubeconfig says to act as."""
+        """`acting` overrides the user that the kubeconfig impersonates."""
         self._kubeconfig = kubeconfig
         self._context = context
         self._asked = acting
@@ -49,12 +48,12 @@ class Access:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """What verifies the server and shows our certificate; None for plain HTTP."""
+        """The TLS context with authority and client certificate; None for plain HTTP."""
         return self._tls
 
     @property
     def server_name(self) -> str | None:
-        """The name to expect in the server's certificate, where it is not the host."""
+        """The expected name in the server's certificate, if it is not the host."""
         return self._config.server_name or None
 
     @property
@@ -64,21 +63,21 @@ class Access:
 
     @property
     def acting(self) -> Acting:
-        """The user that the API server is to take us for."""
+        """The user to impersonate."""
         return self._asked or self._config.acting
 
     def changed(self) -> bool:
-        """Whether a file was replaced since the configuration was read: a kubeconfig, a mounted
-        token, the cluster's authority or a client certificate.
+        """Whether a file was replaced since the configuration was read: kubeconfig, token,
+        authority or client certificate.
         """
         return _seen(self._config.files) != self._seen
 
     async def load(self) -> None:
-        """Read the configuration (again); KubeConfigError when there is none that works, and what
-        was read before stays in use.
+        """Read the configuration; KubeConfigError if it is unusable, and the last one stays in
+        use.
         """
         config = load(self._kubeconfig, os.environ, self._context)
-        # Before their contents are read: what changes meanwhile is noticed afterwards.
+        # Before the contents are read, so that a later change is noticed.
         seen = _seen(config.files)
         login = ""
         if config.login:
@@ -98,16 +97,16 @@ class Access:
         self._context = self._context or config.context or None
 
     def headers(self) -> list[tuple[str, str]]:
-        """Who we are, and whom we act as."""
+        """The headers with the credentials and the user to impersonate."""
         own = [("Authorization", self._authorization)] if self._authorization else []
         return own + self.acting.headers()
 
 
 async def _logged_in(config: KubeConfig) -> tuple[str, KubeConfig]:
-    """The Authorization header and the client certificate that the Kubernetes client gets from an
-    exec plugin, an auth provider or a password; KubeConfigError where it gets none.
+    """Log in with an exec plugin, an auth provider or a password; return the Authorization header
+    and a configuration with the client certificate. KubeConfigError if the login fails.
     """
-    # Imported here: half a second that no other kubeconfig and no pod needs.
+    # Imported here because it takes half a second and is rarely needed.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, load_kube_config
 
@@ -131,7 +130,7 @@ async def _logged_in(config: KubeConfig) -> tuple[str, KubeConfig]:
     except TimeoutError:
         why = f"it took longer than {_LOGIN_S:.0f} s"
     except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-        # The client stumbles over malformed files in many ways.
+        # The client raises many kinds of errors for malformed files.
         why = printable(" ".join(str(error).split()))[:200]
     raise KubeConfigError(
         f"The login of the kubeconfig with {config.login} gave no credentials ({why}); run "
@@ -144,7 +143,7 @@ def _read(token_file: str) -> str:
 
 
 def _seen(files: tuple[str, ...]) -> _Seen:
-    """Which files these are now: a volume's files are replaced and never written in place."""
+    """Identity of each file; files of a volume are replaced and never written in place."""
     found: list[tuple[str, int, int, int] | None] = []
     for name in files:
         try:
@@ -157,9 +156,7 @@ def _seen(files: tuple[str, ...]) -> _Seen:
 
 
 def lacking_client(error: ModuleNotFoundError) -> str:
-    """What to say where the client of an entire cluster is not installed; raises any other
-    error.
-    """
+    """The message for an installation without the Kubernetes client; raises any other error."""
     if (error.name or "").partition(".")[0] not in {"aiohttp", "kubernetes", "yarl"}:
         raise error
     return (

@@ -1,7 +1,7 @@
-"""What the API server answered, as a value: code, body, headers that matter, and what it means.
+"""Answers of the API server as values: code, body, relevant headers, and their classification.
 
-`remediator.kube.api` produces these; gateway and rules classify them. A call without an answer has
-code 0: it may or may not have taken effect.
+`remediator.kube.api` returns them; the gateway and the rules classify them. A call without an
+answer has code 0: it may or may not have taken effect.
 """
 
 import re
@@ -31,7 +31,7 @@ class RawPage(msgspec.Struct, frozen=True, kw_only=True):
     """A list whose items are decoded one by one."""
 
     items: list[msgspec.Raw] | None
-    """Always there in a list, if only as null: any other JSON is not an empty list."""
+    """Every list has this field, even if null: other JSON is not an empty list."""
     metadata: ListMeta = ListMeta()
 
 
@@ -41,16 +41,16 @@ class _Named(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items(Generic[T]):
-    """A list or a page of one: what was understood, and the names of what was not at all."""
+    """A list or one page of it: the decoded items, and the names of items that failed."""
 
     found: tuple[T, ...]
     unread: tuple[str, ...] = ()
     more: str = ""
-    """Where the next page begins; "" after the last one."""
+    """The continue token of the next page; "" after the last one."""
 
 
 def name_of(raw: bytes | msgspec.Raw) -> str:
-    """`namespace/name` of an object of which nothing else is understood, as far as it has them."""
+    """`namespace/name` of an object that cannot be decoded otherwise."""
     return key_of((tolerant.understand(raw, _Named).value or _Named()).metadata)[:_MAX_KEY]
 
 
@@ -61,7 +61,7 @@ def key_of(metadata: ObjectMeta) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One HTTP answer, or the lack of one (`code` 0, `failure` says why)."""
+    """One HTTP answer, or none (`code` 0, with the cause in `failure`)."""
 
     code: int
     body: bytes = b""
@@ -78,7 +78,7 @@ class Answer:
 
     @property
     def from_kubernetes(self) -> bool:
-        """True when the body is JSON: text means a proxy or priority and fairness spoke."""
+        """True if the body is JSON. Text comes from a proxy or from priority and fairness."""
         return self.content_type.startswith("application/json")
 
     def status(self) -> KubeStatus:
@@ -87,18 +87,18 @@ class Answer:
             return KubeStatus()
         return refusal.read_status(self.body) or KubeStatus()
 
-    def says_gone(self, name: str) -> bool:
-        """Whether the API server itself says that there is no object of that name: a proxy, a
-        missing CustomResourceDefinition and a path nobody serves answer 404 as well.
+    def is_not_found(self, name: str) -> bool:
+        """Whether the API server itself reports that no object has that name. A proxy, a missing
+        CustomResourceDefinition and an unknown path answer 404, too.
         """
         status = self.status()
         named = status.details is not None and status.details.name == name
         return self.code == 404 and status.reason == "NotFound" and named
 
     def decode(self, kind: type[T]) -> T:
-        """The object of a success, as far as it is understood (`rules.text.tolerant`).
+        """The decoded object of a success (`rules.text.tolerant`).
 
-        ApiError when it was a refusal or is not that object at all.
+        ApiError if the call was refused or the body is not that object.
         """
         if not self.ok:
             raise ApiError(self)
@@ -108,7 +108,7 @@ class Answer:
         return found.value
 
     def items(self, kind: type[T]) -> Items[T]:
-        """One page of a list, its items understood one by one; ApiError as `decode`."""
+        """One page of a list, its items decoded one by one; ApiError as `decode`."""
         page = self.envelope()
         found = [(raw, tolerant.understand(raw, kind)) for raw in page.items or ()]
         return Items(
@@ -118,8 +118,8 @@ class Answer:
         )
 
     def envelope(self) -> RawPage:
-        """A list with its items unread; ApiError for anything else, since half a list would say
-        that the rest is gone.
+        """A list with its items not decoded; ApiError for anything else, because a partial list
+        would report the other objects as gone.
         """
         if not self.ok:
             raise ApiError(self)
@@ -129,19 +129,19 @@ class Answer:
             raise ApiError(self, f"The API server sent an unreadable list: {error}") from error
 
     def sentence(self) -> str:
-        """What happened, for an operator: one printable line of at most 300 characters."""
+        """The answer as one printable line of at most 300 characters."""
         if self.code == NO_ANSWER:
             return f"no answer from the API server ({self.failure})"[:300]
-        said = self.status().message or self.body[:200].decode("utf-8", "replace").strip()
-        return printable(f"{self.code} {' '.join(said.split())}".strip())[:300]
+        text = self.status().message or self.body[:200].decode("utf-8", "replace").strip()
+        return printable(f"{self.code} {' '.join(text.split())}".strip())[:300]
 
 
 class Result(StrEnum):
-    """What became of a write."""
+    """The result of a write."""
 
     DONE = "done"
     HELD = "held"
-    """Not sent: `Sent.why` says what forbids it."""
+    """Not sent, for the cause in `Sent.why`."""
     CONFLICT = "conflict"
     """The object changed since it was read, or exists already."""
     GONE = "gone"
@@ -154,7 +154,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A write and what became of it; `answer` is None when it was not sent."""
+    """The result of a write; `answer` is None if it was not sent."""
 
     result: Result
     answer: Answer | None = None
@@ -167,9 +167,7 @@ class Sent:
 
 
 def classify(answer: Answer) -> Result:
-    """What an answer means for a write in general; evictions are judged by
-    `rules.drain.eviction`.
-    """
+    """Classify the answer to a write; `rules.drain.eviction` classifies evictions."""
     code = answer.code
     if answer.ok:
         return Result.DONE
@@ -185,7 +183,7 @@ def classify(answer: Answer) -> Result:
 
 
 class ApiError(Exception):
-    """An answer that the caller cannot go on with; `answer` keeps all of it."""
+    """An answer that the caller cannot use; `answer` has all of it."""
 
     def __init__(self, answer: Answer, sentence: str = "") -> None:
         super().__init__(sentence or answer.sentence())
@@ -202,7 +200,7 @@ def served_at(date: str) -> float | None:
 
 
 def seconds(header: str) -> float | None:
-    """What `Retry-After` asks for, an hour at most; None where it gives no number."""
+    """The seconds of `Retry-After`, at most an hour; None if it is no number."""
     try:
         return max(0.0, min(float(header), 3600.0))
     except ValueError:
@@ -212,7 +210,7 @@ def seconds(header: str) -> float | None:
 EXCHANGE_ERRORS: Final = (aiohttp.ClientError, OSError)
 """What a call raises when there is no answer; TimeoutError is an OSError."""
 NO_ANSWER_ERRORS: Final = (aiohttp.ClientError, ConnectionError, TimeoutError)
-"""The same where another OSError may come from a file."""
+"""The same for code in which another OSError may come from a file."""
 LONGEST_S: Final = 600.0
 """Kubelet resets a container's restart back-off after ten minutes of running, so restarts that do
 not help never become a CrashLoopBackOff. All files that kubelet swaps (about every minute) were
@@ -278,7 +276,7 @@ def is_tls_failure(error: BaseException) -> bool:
 
 def why(error: Exception) -> str:
     """Why nothing was answered, in a clause."""
-    said = _TLS_OBJECT.sub("", " ".join(str(error).split()))
-    if isinstance(error, aiohttp.ClientConnectorError) and said:
-        return said[:200]  # it says all that there is to know, and its class nothing more
-    return f"{type(error).__name__}: {said}"[:200] if said else type(error).__name__
+    text = _TLS_OBJECT.sub("", " ".join(str(error).split()))
+    if isinstance(error, aiohttp.ClientConnectorError) and text:
+        return text[:200]  # the message is complete without the class
+    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__

@@ -1,8 +1,8 @@
-"""The one transport: bytes to and from the API server, paced, bounded and counted.
+"""HTTP calls to the API server, with rate limits, connection limits and metrics.
 
-Readers (`watch`, `loop`) and the gateway call `Api`; nothing else opens a connection to the
-API server. Answers are values (`answer.Answer`), also refusals and silence; this module never
-retries a write, because only the caller knows whether that is safe.
+All readers and the gateway call `Api`; nothing else opens a connection to the API server. Refusals
+and timeouts are returned as values, too (`answer.Answer`). This module never retries a write,
+because only the caller knows whether that is safe.
 """
 
 import asyncio
@@ -41,24 +41,23 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
 
 # An eviction of a Pending or terminating pod may take 10 s on the server before its 409
-# (EvictionsRetry of the eviction registry), so nothing may give up earlier than this.
+# (EvictionsRetry of the eviction registry).
 CALL_TIMEOUT_S = 30.0
 # Calls in flight per queue; evictions wait on the server, so they need the most.
 IN_FLIGHT = {
     CallQueue.LEASE: 2,
-    CallQueue.MARK: 32,
+    CallQueue.TAINT: 32,
     CallQueue.EVICT: 64,
     CallQueue.READ: 48,
     CallQueue.STATUS: 24,
     CallQueue.RECORD: 16,
 }
-# Records of a storm follow its taints and cordons: while sessions are opened and nodes quarantined
-# they wait,
-_BEFORE_RECORDS = frozenset({CallQueue.MARK, CallQueue.STATUS})
-# but each no longer than this: what is done is to be said, and a drain waits for its record.
+# In a storm, records wait while sessions are opened and nodes are quarantined,
+_BEFORE_RECORDS = frozenset({CallQueue.TAINT, CallQueue.STATUS})
+# but each at most this long, because a drain waits for its record.
 _YIELD_S = 3.0
 _RELOAD_AFTER_401_S = 5.0
-# A mounted file that was replaced is in use this soon, before anything is refused.
+# A replaced credential file is in use after at most this time.
 _COMPARE_FILES_S = 10.0
 _BODY_LIMIT = 256 * 1024 * 1024
 
@@ -86,7 +85,7 @@ class Api:
             call_queue: asyncio.Semaphore(count) for call_queue, count in IN_FLIGHT.items()
         }
         self._under_way = dict.fromkeys(CallQueue, 0)
-        """Calls, waiting ones included."""
+        """Calls in flight or waiting, by queue."""
         self._no_taint = asyncio.Event()
         self._no_taint.set()
         self._reloaded_at = self._compared_at = float("-inf")
@@ -95,7 +94,7 @@ class Api:
         """CLOCK_BOOTTIME of the last answer of any kind; None before the first."""
 
     async def open(self) -> None:
-        """Make the connection pool; the configuration must be loaded."""
+        """Create the connection pool; `Access.load` must come first."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -104,7 +103,7 @@ class Api:
         )
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -128,11 +127,11 @@ class Api:
         before_send: Callable[[], None] | None = None,
         in_turn: bool = False,
     ) -> Answer:
-        """One call; the answer, whatever it is.
+        """Send one call and return its answer, refusals included.
 
-        Inside `turn` say `in_turn`. `body` is JSON-encoded unless it is bytes. `before_send` needs
-        a body: it runs last, on an open connection, with nothing awaited until the request is
-        written to it; what it raises (HeldError) is raised here, and nothing is sent.
+        Set `in_turn` inside `turn`. `body` is JSON-encoded unless it is bytes. `before_send` needs
+        a body. It runs on the open connection just before the request is written. If it raises
+        HeldError, nothing is sent and the error is raised here.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         async with nullcontext() if in_turn else self.turn(call_queue):
@@ -162,21 +161,21 @@ class Api:
 
     @asynccontextmanager
     async def turn(self, call_queue: CallQueue) -> AsyncIterator[None]:
-        """Wait for a slot and a token of this queue; what is read inside is still fresh to act
-        on.
+        """Wait for a slot and a token of this queue. Data read inside stays fresh, because the
+        call inside does not wait again.
         """
         self._count(call_queue, 1)
         try:
             async with self._slots[call_queue]:
                 if call_queue is CallQueue.RECORD:
-                    await self._after_marks()
+                    await self._after_taints()
                 await self._rate_limiter.acquire(call_queue)
                 yield
         finally:
             self._count(call_queue, -1)
 
     def under_way(self, call_queue: CallQueue) -> int:
-        """How many sessions are being opened, or nodes quarantined, those that wait included."""
+        """The calls of this queue in flight or waiting."""
         return self._under_way[call_queue]
 
     def _count(self, call_queue: CallQueue, change: int) -> None:
@@ -186,7 +185,7 @@ class Api:
         else:
             self._no_taint.set()
 
-    async def _after_marks(self) -> None:
+    async def _after_taints(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_YIELD_S):
                 await self._no_taint.wait()
@@ -205,9 +204,9 @@ class Api:
         pages: int | None = None,
         accept: str = JSON,
     ) -> Items[T]:
-        """All items of a list, page by page, each understood by itself; ApiError for any refusal.
+        """All items of a list, page by page, each decoded by itself; ApiError for any refusal.
 
-        After `pages` pages the rest is left out: memory stays bounded.
+        At most `pages` pages are read, so that memory stays bounded.
         """
         found: list[T] = []
         unread: list[str] = []
@@ -227,7 +226,7 @@ class Api:
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A watch; its body is to be read to the end. Silence over `silence_s` is an error."""
+        """Open a watch. Silence of more than `silence_s` is an error."""
         headers, began = await self._headers(), self._clock.elapsed()
         request = self._opened().get(
             self._access.host + path,
@@ -251,7 +250,7 @@ class Api:
             yield response
 
     async def read_answer(self, response: aiohttp.ClientResponse) -> Answer:
-        """The entire of a response as an answer (used for a watch that was refused)."""
+        """Read a response as an answer, for a watch that was refused."""
         answer = await _answer(response)
         if answer.code == 401:
             await self._renew_credentials()
@@ -281,7 +280,7 @@ class Api:
         timeout_s: float,
         before_send: Callable[[], None] | None,
     ) -> Answer:
-        """One request and its answer, whatever it is. Only a read follows redirects."""
+        """Send one request and return its answer. Only reads follow redirects."""
         content_type, accept = media
         headers = [*await self._headers(), ("Accept", accept)]
         if data is not None:
@@ -325,7 +324,7 @@ class Api:
             self._clock.learn(at, sent_at)
 
     async def _headers(self) -> list[tuple[str, str]]:
-        """Who we are, by files that are compared with those in use every few seconds."""
+        """The credential headers; checks every few seconds whether the files changed."""
         now = self._clock.elapsed()
         if now - self._compared_at >= _COMPARE_FILES_S:
             self._compared_at = now
@@ -352,21 +351,21 @@ def _timeout(total_s: float) -> aiohttp.ClientTimeout:
 
 
 class _Guarded(BytesPayload):
-    """A body that is written after a last check: aiohttp sends the head together with the body's
-    first bytes, so that nothing at all is sent when the check raises.
+    """A body that is written after a last check. aiohttp sends the head together with the first
+    bytes of the body, so that nothing is sent if the check raises.
     """
 
-    def __init__(self, value: bytes, look: Callable[[], None]) -> None:
+    def __init__(self, value: bytes, check: Callable[[], None]) -> None:
         super().__init__(value)
         self.raised: Exception | None = None
-        """What the check raised; aiohttp itself reports a lost connection then."""
-        self._look = look
+        """The error of the check; aiohttp reports a lost connection instead."""
+        self._check = check
 
     async def write_with_length(
         self, writer: AbstractStreamWriter, content_length: int | None
     ) -> None:
         try:
-            self._look()
+            self._check()
         except Exception as error:
             self.raised = error
             raise
@@ -374,7 +373,7 @@ class _Guarded(BytesPayload):
 
 
 def _url(address: str) -> URL:
-    """Encoded already: what a name holds must not be normalised into another path."""
+    """The address as URL, without normalisation that could change the path."""
     if not address.isascii() or not address.isprintable() or " " in address:
         raise ValueError(f"not the address of a request: {address[:200]!r}")
     return URL(address, encoded=True)

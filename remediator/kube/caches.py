@@ -1,7 +1,7 @@
-"""All watches of the remediator in one place, and which nodes each change concerns.
+"""All watches of the remediator, with a listener for each kind of change.
 
-The loop reads these caches and registers one listener; nothing here decides. There is no cache of
-pods: the pods of a node under drain are listed when needed.
+The loop reads these caches. There is no cache of pods: the pods of a node under drain are listed
+when needed.
 """
 
 from collections.abc import Callable
@@ -25,18 +25,18 @@ from rules.api.pods import DaemonSetView
 from rules.api.workloads import PdbView
 from rules.text.tolerant import Sharing
 
-# A few objects that exist to stop us: listed again after this long without a word of the watch.
+# Pauses must be noticed: they are listed again after this long without a watch event.
 PAUSES_LISTED_S = 20.0
 _POD_FRESH_S = 10.0
 
 
 def _nobody(*_: object) -> None:
-    """Who listens before anybody does."""
+    """The default listener: does nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Listeners:
-    """Who hears of a change, in names of nodes or PDBs; filled in as the parts are made."""
+    """Listeners by kind of change, set when the parts of the replica are created."""
 
     node: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
     quarantined: Callable[[str, NodeView | None, NodeView | None], None] = _nobody
@@ -48,7 +48,7 @@ class Listeners:
 
 
 class Caches:
-    """The reflectors, and views that the rules can take as they are."""
+    """The reflectors of all watched resources."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Caches:
         self.nodes: Reflector[NodeView] = reflector(
             nodes_selected(node_selector), NodeView, lambda *change: to.node(*change)
         )
-        # A taint and cordon is ours to take off also where the policy's selector does not reach
-        # (any more). Marked nodes that it selects come twice: no selector says what is outside of
-        # another.
+        # Taint and cordon must be removed also from nodes that the policy no longer selects.
+        # Quarantined nodes that it selects are watched twice, because no selector can exclude
+        # them.
         self.quarantined: Reflector[NodeView] = reflector(
             Resource(
                 name="quarantined nodes",
@@ -80,7 +80,7 @@ class Caches:
             ),
             NodeView,
             lambda *change: to.quarantined(*change),
-            # By the cache, not by its first map: each list brings a new one.
+            # Looked up when called: each list replaces the map.
             elsewhere=lambda name: self.nodes.items.get(name),
         )
         self.healths: Reflector[HealthView] = reflector(
@@ -104,7 +104,7 @@ class Caches:
             PdbView,
             lambda key, *_: to.pdb(key),
         )
-        # Beside the others: without its history gpuward works as it did before there was any.
+        # Not in `all`: gpuward works without records.
         self.records: Reflector[RecordView] = reflector(_custom("gpurecords"), RecordView, _nobody)
         self.daemon_sets: Reflector[DaemonSetView] = reflector(
             Resource(name="daemonsets", path=resources.DAEMON_SETS), DaemonSetView, _nobody
@@ -120,7 +120,7 @@ class Caches:
 
     @property
     def all(self) -> tuple[Reflector[Any], ...]:
-        """Every reflector that must be complete before anything is done."""
+        """Every reflector that must be complete before the replica acts."""
         return (
             self.nodes,
             self.quarantined,
@@ -134,28 +134,28 @@ class Caches:
 
     @property
     def followed(self) -> tuple[Reflector[Any], ...]:
-        """Every reflector there is: those that must be complete, and the records."""
+        """Every reflector: `all` and the records."""
         return (*self.all, self.records)
 
     def select(self, selector: str) -> None:
-        """Watch the nodes that this selects from now on."""
+        """Change the label selector of the node watch."""
         if self.nodes.resource != (selected := nodes_selected(selector)):
             self.nodes.use(selected)
 
     @property
     def rewound_at(self) -> float:
-        """CLOCK_BOOTTIME when any of them last went back to an older state of the server."""
+        """CLOCK_BOOTTIME when a cache last saw the API server return to an older state."""
         return max(cache.rewound_at for cache in self.followed)
 
     def problem(self) -> str:
-        """Why the caches are not all complete, one sentence; empty when they are."""
+        """Why a cache is not complete, one sentence; "" if all are."""
         for cache in self.all:
             if not cache.synced:
                 return cache.problem or f"The first list of {cache.resource.name} is under way."
         return ""
 
     def too_old(self) -> str:
-        """Why no disruption may rest on the caches, a clause that names one; empty when it may."""
+        """Why a cache is too old to allow a disruption, a clause; "" if all are fresh."""
         for cache in self.all:
             if why := cache.too_old():
                 return why
@@ -193,12 +193,11 @@ def _custom(plural: str, query: dict[str, str] | None = None) -> Resource:
 
 
 class PublisherPods:
-    """Keeps `caches.agents` true for pods that the watch on our own namespace does not show.
+    """Reads agent pods that the watch of the own namespace does not show into `caches.agents`.
 
-    A health status names its publisher by namespace, name and UID. The manifests put agents beside
-    the remediator and label them; agents installed in any other way are found here by that name,
-    so that a living publisher is never called gone. Reads only, and only for health statuses whose
-    pod nobody watches.
+    A GPUNodeHealth names its publisher by namespace, name and UID. The manifests install agents in
+    the namespace of the remediator. Agents installed elsewhere are read here by that name, so that
+    a running publisher is never reported as gone.
     """
 
     def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
@@ -207,8 +206,8 @@ class PublisherPods:
         self._caches = caches
         self._read_at: dict[str, float] = {}
 
-    async def look(self, health: HealthView) -> None:
-        """Read the health status's pod where no watch shows it and the last read is old."""
+    async def read(self, health: HealthView) -> None:
+        """Read the publisher pod if no watch shows it and the last read is old."""
         publisher = health.status.publisher
         uid = publisher.pod_uid
         namespace, _, name = publisher.pod.partition("/")
@@ -233,5 +232,5 @@ class PublisherPods:
             self._caches.agents.pop(uid, None)
 
     def watched(self, uid: str) -> bool:
-        """Whether the watch on our own namespace shows the pod."""
+        """Whether the watch of the own namespace shows the pod."""
         return uid in self._caches.agents and uid not in self._read_at

@@ -1,10 +1,9 @@
-"""Time, and how fast calls go out: one monotonic clock that a suspended process cannot stop, API
-server time, and token buckets.
+"""The clock of the remediator, corrected to the API server's time, and rate limits of calls.
 
-Everything that acts asks a `Clock`; nothing else in the remediator reads a clock of the machine.
-Wall time is anchored once and then advanced by CLOCK_BOOTTIME, so a step of this machine's clock
-moves no deadline; it is corrected by what the `Date` headers of API answers agree on,
-because the times that deadlines start from were written by other machines through that server.
+Nothing else in the remediator reads a clock of the machine. Wall time is read once and then
+advanced by CLOCK_BOOTTIME, so that a step of the machine's clock moves no deadline. It is
+corrected by the `Date` headers of API answers, because other machines wrote the times in objects
+through that server.
 """
 
 import asyncio
@@ -15,50 +14,48 @@ from collections.abc import Mapping
 from typing import Final
 
 _REMEMBERED: Final = 15
-"""Answers that have a say. More than half of them must agree before the clock moves: with the
-lease asked for every 2 s that takes about a quarter of a minute."""
+"""Answers that count. More than half of them must agree before the clock moves, which takes about
+15 s with a lease read every 2 s."""
 _TOLERANCE_S: Final = 3.0
-"""Clocks of several API servers may differ by 2 s and still be called one clock; the Date header
-counts whole seconds."""
+"""Clocks of several API servers may differ by 2 s; the Date header has whole seconds."""
 _NEGLIGIBLE_S: Final = 1.5
-"""Below this the two clocks agree as far as anything here can tell."""
+"""Below this difference two clocks agree."""
 _DRIFT_S: Final = 1.0
 _ONE_VOICE_S: Final = 1.0
 """Answers closer together than this that agree with each other count as one."""
 _SLOW_S: Final = 2.0
-"""The Date of an answer that took longer says too little."""
+"""The Date of an answer that took longer is not precise enough."""
 
 
 class SkewEstimate:
-    """How far the API server's clock is from this machine's, as most of its recent answers agree.
+    """The difference of the API server's clock to this machine's, from most recent answers.
 
-    One wrong `Date` header (a proxy's own error page, one of three API servers with a bad clock)
-    must not move the clock that rates, breaker and releases rest on: the median counts, and only
-    where more than half of the answers are near it. No clock is read in here.
+    A single wrong `Date` header (a proxy's error page, one of three API servers with a wrong
+    clock) must not move the clock. The median counts, if more than half of the answers are near
+    it.
     """
 
     def __init__(self, first_agreeing: int = 3) -> None:
-        """`first_agreeing`: answers that must agree at the start where they contradict this
-        machine's clock; 1 for a command, which ends after a few answers and is more likely to run
-        beside a wrong clock.
+        """`first_agreeing` answers must agree at the start if they contradict this machine's
+        clock; 1 for a command, which ends after a few answers.
         """
         self.jumps = 0
-        """How often most answers agreed on a clock other than the one believed before."""
+        """How often most answers agreed on another clock than before."""
         self.contradictions = 0
-        """Answers whose Date contradicted the clock believed at that moment."""
+        """Answers with a Date that contradicted the clock of that moment."""
         self.undecided = False
-        """Answers were heard and contradict this machine's clock, and too few of them agree yet:
-        the time that `seconds` leads to is the machine's, and nothing should be dated by it."""
+        """Answers contradict this machine's clock, and too few of them agree yet: the time is
+        the machine's and should not be written to objects."""
         self.doubt = ""
-        """Why the time is not known well enough to act on, a clause; "" when it is, and before
-        the first answer: a process that has heard nothing does nothing anyway."""
+        """Why the time is too uncertain to act on, a clause; "" if it is certain, and before the
+        first answer."""
         self._first_agreeing = first_agreeing
         self._believed: float | None = None
         self._samples: deque[tuple[float, float]] = deque(maxlen=_REMEMBERED)
-        """When an answer came (local time), and server time minus local time by its Date."""
+        """Local time of each answer, and its server time minus local time."""
 
     def add(self, server_date: float, sent_at: float, received_at: float) -> None:
-        """Take in one answer: its Date header was written between sending and receiving.
+        """Add one answer; its Date header was written between sending and receiving.
 
         `sent_at` and `received_at` are local times; all three in seconds since the epoch.
         """
@@ -76,7 +73,7 @@ class SkewEstimate:
         self._settle()
 
     def seconds(self) -> float:
-        """What to add to this machine's time; 0 when the clocks agree."""
+        """Seconds to add to this machine's time; 0 if the clocks agree."""
         believed_s = self._believed or 0.0
         return 0.0 if abs(believed_s) <= _NEGLIGIBLE_S else believed_s
 
@@ -105,10 +102,10 @@ class SkewEstimate:
 
 
 async def heard(event: asyncio.Event, within_s: float | None) -> bool:
-    """Wait until the event is set, at most that long (None: for ever); whether it was in time.
+    """Wait until the event is set, at most that long (None: for ever); return whether it was set
+    in time. A timeout sets the event, too.
 
-    Otherwise it is set by the time that passed: for events that one waiter clears and waits for.
-    A quarter of what `asyncio.timeout` costs, which cancels whoever waits.
+    This costs a quarter of `asyncio.timeout`, which cancels the waiting task.
     """
     if event.is_set() or within_s is None:
         return await event.wait()
@@ -131,7 +128,7 @@ class Clock:
     """The machine's clocks, corrected to the API server's."""
 
     def __init__(self, first_agreeing: int = 3) -> None:
-        """`first_agreeing` answers move the clock at the start (`SkewEstimate`)."""
+        """`first_agreeing` as in `SkewEstimate`."""
         self._wall_anchor = time.time()
         self._boot_anchor = self.elapsed()
         self.skew = SkewEstimate(first_agreeing=first_agreeing)
@@ -149,7 +146,7 @@ class Clock:
         return self.local() + self.skew.seconds()
 
     def learn(self, server_date: float, sent_at: float) -> None:
-        """Take in the date of an answer that came just now to a call sent then (`local`)."""
+        """Add the Date of an answer just received to a call sent at `sent_at` (`local`)."""
         before, known = self.skew.jumps, self.skew.seconds()
         self.skew.add(server_date, sent_at, self.local())
         if self.skew.jumps != before:
@@ -163,25 +160,25 @@ class Clock:
             )
 
     async def sleep(self, seconds: float) -> None:
-        """Let others run for that long."""
+        """Sleep for that long."""
         await asyncio.sleep(max(0.0, seconds))
 
 
 class CallQueue(enum.StrEnum):
-    """A kind of call with its own rate and its own share of connections."""
+    """A kind of call with its own rate limit and connections; the value is a metric label."""
 
     LEASE = "lease"
-    MARK = "mark"
+    TAINT = "mark"
     EVICT = "evict"
     READ = "read"
     STATUS = "status"
-    """Sessions: what must be stored before disruption may follow."""
+    """Sessions, which must be stored before a disruption."""
     RECORD = "record"
-    """What only tells people; it yields to everything else in a storm."""
+    """Records and Events, which wait for everything else in a storm."""
 
 
 RATES: Final = {
-    CallQueue.MARK: 500.0,
+    CallQueue.TAINT: 500.0,
     CallQueue.EVICT: 100.0,
     CallQueue.READ: 1200.0,
     CallQueue.STATUS: 600.0,
@@ -189,7 +186,7 @@ RATES: Final = {
 }
 """Calls per second to the API server: a storm of 1,000 nodes is tainted within two seconds. Each
 taint or eviction costs up to two reads and two records, so those queues have twice the sum. A
-queue without a rate is not held back."""
+queue without a rate is not limited."""
 
 
 class RateLimiter:
@@ -201,13 +198,13 @@ class RateLimiter:
         self._next_at = dict.fromkeys(per_second, float("-inf"))
 
     def reserve(self, call_queue: CallQueue) -> float:
-        """Take one token; the seconds to wait before using it."""
+        """Take one token; return the seconds to wait before using it."""
         interval_s, now = self._interval_s[call_queue], self._clock.elapsed()
         earliest = now - max(0.1, interval_s)
         self._next_at[call_queue] = max(self._next_at[call_queue], earliest) + interval_s
         return max(0.0, self._next_at[call_queue] - now)
 
     async def acquire(self, call_queue: CallQueue) -> None:
-        """Wait until a call of this queue may go out."""
+        """Wait until a call of this queue may be sent."""
         if call_queue in self._interval_s and (wait_s := self.reserve(call_queue)) > 0:
             await self._clock.sleep(wait_s)

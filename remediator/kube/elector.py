@@ -1,8 +1,7 @@
-"""Leadership on a Lease: one replica writes, the other waits with warm caches.
+"""Leader election on a Lease: the leader writes, the other replicas keep their caches warm.
 
-The async edge of leadership: it reads and writes the Lease and keeps the two moments the gateway
-asks for before every write. Time is CLOCK_BOOTTIME throughout, so that neither a step of the
-clock nor a suspended process makes two leaders.
+The gateway checks `may_write` and `may_disrupt` before every write. All times are CLOCK_BOOTTIME,
+so that neither a step of the clock nor a suspended process leads to two leaders.
 """
 
 from collections.abc import Callable
@@ -26,11 +25,11 @@ RENEW_S = 10.0
 RETRY_S = 2.0
 """Duration, deadline and interval of Kubernetes' own components."""
 _LONGEST_LEASE_S = 4 * LEASE_S
-"""A lease that is not renewed for so long is free, whatever its own duration: every gpuward writes
-`LEASE_S`, and a day that somebody else wrote would leave the nodes without a leader for a day."""
+"""A lease that is not renewed for this long is free, whatever its own duration. gpuward always
+writes `LEASE_S`; another client may have written a day."""
 _NOT_READY_S = 0.1
 _ASIDE_S = 5 * RETRY_S
-"""Another replica asks every 2 s; when none took a free lease in this time, there is none."""
+"""Another replica would take a free lease within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class Held:
 
 
 class Elector:
-    """Campaigns for, renews and gives up the Lease."""
+    """Acquires, renews and releases the Lease."""
 
     def __init__(
         self,
@@ -56,20 +55,20 @@ class Elector:
         time_known: Callable[[], bool],
         on_start: Callable[[str], None],
         on_stop: Callable[[], None],
-        says: Callable[[], dict[str, str]] = dict,
+        annotations: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`ready` gates the campaign; `on_start` gets the renewTime of the leader before; `says`
-        is what the holder tells of itself, as annotations of the Lease.
+        """A replica that is not `ready` does not campaign. `on_start` gets the renewTime of the
+        previous leader. `annotations` returns the status of the leader for the Lease.
 
-        Without `time_known` no lease is taken: a leader dates what it writes, and deadlines count
-        from there. It is asked after the lease was, since time is known from answers.
+        No lease is taken before `time_known`, because a leader writes times from which deadlines
+        count. It is called after the lease was read, because the time is known from answers.
         """
         self.problem = ""
         self.holder = ""
-        self.word: LeaderStatus = nodes.WELL
-        """What the holder said of itself when the lease was last read."""
+        self.leader_status: LeaderStatus = nodes.WELL
+        """The status of the leader, from the Lease as last read."""
         self.no_other_replica = False
-        """The lease was offered to others and is back unused: there is no other replica."""
+        """No other replica took the lease while it was offered."""
         self._stepped_aside = False
         self._api = api
         self._clock = clock
@@ -80,22 +79,22 @@ class Elector:
         self._time_known = time_known
         self._on_start = on_start
         self._on_stop = on_stop
-        self._says = says
+        self._annotations = annotations
         self._held: Held | None = None
         self._leading = False
         self._renewed_at = float("-inf")
         self._aside_until = float("-inf")
 
     def may_write(self) -> bool:
-        """This replica leads, and its lease cannot have run out."""
+        """Whether this replica leads and its lease has not expired."""
         return self._leading and self._clock.elapsed() - self._renewed_at < LEASE_S
 
     def may_disrupt(self) -> bool:
-        """The start of the last successful renewal is less than 10 s ago."""
+        """Whether the last successful renewal began less than 10 s ago."""
         return self._leading and self._clock.elapsed() - self._renewed_at < RENEW_S
 
     def step_aside(self) -> None:
-        """Give the lease up and let others have it for a while: the own node's turn to drain."""
+        """Release the lease for a while, because the own node is to be drained."""
         self._aside_until = self._clock.elapsed() + _ASIDE_S
 
     async def run(self) -> None:
@@ -106,14 +105,14 @@ class Elector:
             await self._clock.sleep(RETRY_S if ready else _NOT_READY_S)
 
     async def release(self) -> None:
-        """At shutdown: give the lease up, so that the other replica need not wait."""
+        """At shutdown, release the lease, so that the other replica does not wait."""
         if not self._leading:
             return
         self._stop("released")
         await self._give_up()
 
     async def campaign(self) -> None:
-        """Once: renew or take the lease if that may be."""
+        """Renew or take the lease once, if possible."""
         began = self._clock.elapsed()
         if not self.may_write() and self._leading:
             self._stop("the lease was not renewed in time")
@@ -144,7 +143,7 @@ class Elector:
         if self._held is None or self._held.version != version:
             self._held = Held(spec=lease.spec, version=version, seen_at=began)
         self.holder = lease.spec.holder_identity or ""
-        self.word = nodes.leader_status(lease.metadata.annotations)
+        self.leader_status = nodes.leader_status(lease.metadata.annotations)
         mine = self.holder == self._identity
         stated_s = lease.spec.lease_duration_seconds or LEASE_S
         free = not self.holder or began - self._held.seen_at > min(stated_s, _LONGEST_LEASE_S)
@@ -178,7 +177,7 @@ class Elector:
                 lease_transitions=transitions,
             ),
             lease,
-            self._says(),
+            self._annotations(),
         )
         answer = await self._send(began, method, path, body)
         if not answer.ok:
@@ -198,7 +197,7 @@ class Elector:
         if not self._leading:
             self._leading = True
             _LOG.info("leading", identity=self._identity)
-            # Also where it was ours: of a process before this one, or until we lost it.
+            # Also if an earlier process of this identity held it.
             self._on_start(before)
 
     async def _give_up(self) -> None:
@@ -215,11 +214,11 @@ class Elector:
         await self._send(began, "PUT", f"{self._path}/{LEASE_NAME}", self._body(spec, lease, {}))
 
     async def _send(self, read_at: float, method: str, path: str, body: dict[str, Any]) -> Answer:
-        """Write what follows from the lease as it was read then, unless that is long ago: this
-        process may have been stopped since, and the lease may be another's.
+        """Write the Lease, unless it was read long ago: this process may have been suspended, and
+        another replica may hold the Lease by now.
         """
 
-        def last_look() -> None:
+        def last_check() -> None:
             if self._clock.elapsed() - read_at >= RENEW_S:
                 raise HeldError(f"it was read more than {RENEW_S:.0f} s ago")
 
@@ -230,18 +229,18 @@ class Elector:
                 path,
                 body=body,
                 timeout_s=RENEW_S / 2,
-                before_send=last_look,
+                before_send=last_check,
             )
         except HeldError as held:
             return Answer(code=NO_ANSWER, failure=str(held))
 
     def _body(
-        self, spec: LeaseSpec, lease: LeaseView | None, says: dict[str, str]
+        self, spec: LeaseSpec, lease: LeaseView | None, annotations: dict[str, str]
     ) -> dict[str, Any]:
-        # Written whole: what the holder before said goes with it.
+        # Replaces the annotations of the previous holder, too.
         metadata: dict[str, Any] = {"name": LEASE_NAME, "namespace": self.namespace}
-        if says:
-            metadata["annotations"] = says
+        if annotations:
+            metadata["annotations"] = annotations
         if lease is not None:
             metadata["resourceVersion"] = lease.metadata.resource_version
         return {

@@ -1,13 +1,16 @@
-"""The one place that sends writes: checks who, when and whether, then sends, counts and logs.
+"""Send all writes to the cluster: check leadership, mode and freshness, then send, count and log.
 
-The loop and the eviction worker hand it the writes of `rules.api.writes`; nothing else in the
-remediator changes anything in the cluster. Shadow writes nothing to nodes or pods, but takes off
-a taint and cordon that an earlier Enforce left; only a leader writes; a disruptive write goes out
-only within the first 10 s of a lease renewal, on a node whose read was answered at most a second
-ago and took at most 5 s, after the rules checked that node once more. A taint and cordon needs no
-read where the watch still shows the very version that it carries: the API server refuses it on any
-other. No exception leaves the gateway for an answer of the API server: that comes back as a
-`Sent`.
+Nothing else in the remediator changes the cluster; the writes are those of `rules.api.writes`.
+
+- Only the leader writes.
+- In mode Shadow nothing is written to nodes or pods, except to remove a taint and cordon of an
+  earlier Enforce.
+- A disruptive write is sent only within 10 s after a lease renewal. The node must have been read
+at most 1 s ago, in at most 5 s, and the rules check it again.
+- A taint and cordon needs no read if the watch still shows its resource version, because the API
+  server refuses any other version.
+
+Answers of the API server are returned as `Sent` and never raised.
 """
 
 import asyncio
@@ -36,23 +39,22 @@ from rules.session import observation
 
 _LOG = structlog.get_logger()
 
-# A disruptive write is decided on an answer about the node that came at most this long ago,
+# A disruptive write needs a read of the node that was answered at most this long ago,
 FRESH_NODE_S = 1.0
-# and that did not take longer than this: what happened meanwhile may be missing in it. A second
-# would stop every quarantine and eviction of a server that is only slow.
+# and that took at most this long, because later changes may be missing in it. One second would
+# stop all quarantines and evictions while the API server is slow.
 LONGEST_READ_S = 5.0
 
-_LANES: dict[type, CallQueue] = {
+_QUEUES: dict[type, CallQueue] = {
     **dict.fromkeys(
         (d.TaintAndCordon, d.RemoveTaint, SetRepairCondition, WriteRepairObject, CreateTestJob),
-        CallQueue.MARK,
+        CallQueue.TAINT,
     ),
     **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), CallQueue.EVICT),
     **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), CallQueue.STATUS),
 }
-"""All else is a record."""
-# Not UnmarkNode: in Shadow a taint and cordon of an earlier Enforce may only come off, and a
-# session that says Released must not leave it on.
+"""Every other write is a record."""
+# Without RemoveTaint: in Shadow, taint and cordon of an earlier Enforce are still removed.
 _ON_NODES_OR_PODS = (
     d.TaintAndCordon,
     d.RelabelNode,
@@ -66,14 +68,14 @@ _ON_NODES_OR_PODS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """What the API server said of a node, and when; times in seconds of CLOCK_BOOTTIME."""
+    """A node as read, with times in seconds of CLOCK_BOOTTIME."""
 
     node: FreshNode
     asked_at: float
     answered_at: float
 
     def too_old(self, now: float) -> str:
-        """Why no disruption may rest on it; "" when it may."""
+        """Why the read is too old or took too long for a disruption; "" if it is fresh."""
         took_s, age_s = self.answered_at - self.asked_at, now - self.answered_at
         if took_s > LONGEST_READ_S:
             return f"reading the node took {took_s:.1f} s"
@@ -81,27 +83,29 @@ class _Read:
 
 
 class AboutWrite(Protocol):
-    """What a single write is about, checked once more when its turn has come."""
+    """The object of a write, which is checked again just before the write is sent."""
 
-    async def look(self, *, again: bool = False) -> str:
-        """Read it if need be, or `afresh`; why the write must not go, empty when it may."""
+    async def check(self, *, again: bool = False) -> str:
+        """Read it if it is not fresh, or always with `again`; return why the write must not be
+        sent, "" if it may.
+        """
         ...
 
     def too_old(self) -> str:
-        """Why what was read is too old to send the write on; empty when it may go."""
+        """Why the last read is too old for the write; "" if it is fresh."""
         ...
 
     def why_not(self) -> str:
-        """The same from what was read; nothing is awaited."""
+        """Why the write must not be sent, from the last read; awaits nothing."""
         ...
 
 
 Recheck = Callable[[d.Write, NodeView], str]
-"""The rules' last check at a disruptive write; empty when it may go, else why not."""
+"""Returns why a disruptive write must not be sent, "" if it may."""
 
 
 class Gateway:
-    """Sends writes for one process."""
+    """Sends the writes of one process."""
 
     def __init__(
         self,
@@ -114,7 +118,7 @@ class Gateway:
         recheck: Recheck,
         watched: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
-        """`watched` is a node as its watch shows it now; None where nothing watches it."""
+        """`watched` returns a node from its watch; None if no watch shows it."""
         self._api = api
         self._clock = clock
         self._elector = elector
@@ -126,7 +130,7 @@ class Gateway:
         self._reading: dict[str, asyncio.Task[FreshNode]] = {}
 
     async def fresh_node(self, name: str, max_age_s: float = 0.0) -> FreshNode:
-        """The node, read from the API server at most that long ago; ApiError when it cannot be."""
+        """The node, read from the API server at most that long ago; ApiError."""
         asked_at = self._clock.elapsed()
         known = self._reads.get(name)
         if (
@@ -140,18 +144,18 @@ class Gateway:
         return await self._read(name)
 
     async def _shared_read(self, name: str) -> FreshNode:
-        """One read for all who ask at the same time: its answer is as fresh for each of them."""
+        """Read the node once for all callers that wait at the same time."""
         task = self._reading.get(name)
         if task is None:
             task = self._reading[name] = asyncio.create_task(self._read(name))
             task.add_done_callback(lambda done: self._was_read(name, done))
-        # Whoever gives up must not end it for the others.
+        # A cancelled caller must not cancel the read of the others.
         return await asyncio.shield(task)
 
     def _was_read(self, name: str, done: asyncio.Task[FreshNode]) -> None:
         self._reading.pop(name, None)
         if not done.cancelled():
-            # Who asked hears of a failure; if all of them gave up, nobody need.
+            # Flag the exception as retrieved, in case all callers were cancelled.
             done.exception()
 
     async def _read(self, name: str) -> FreshNode:
@@ -163,19 +167,19 @@ class Gateway:
             raise
         known = self._reads.get(name)
         if known is not None and known.asked_at > asked_at:
-            # Asked after this one and answered before it: it knows what this one may lack.
+            # A newer read was answered first.
             return known.node
-        # Its age counts from the answer: a server that takes longer than the age allowed would
-        # otherwise never let a taint and cordon or an eviction go.
+        # The age counts from the answer. Otherwise a slow API server would block every quarantine
+        # and eviction.
         self._reads[name] = _Read(node=node, asked_at=asked_at, answered_at=self._clock.elapsed())
         return node
 
     def forget(self, name: str) -> None:
-        """Drop what was read of a node that no session concerns."""
+        """Drop the last read of the node."""
         self._reads.pop(name, None)
 
     async def send(self, write: d.Write, about: AboutWrite | None = None) -> Sent:
-        """Send one write, if it may be sent; `about` has a say in a disruptive one."""
+        """Send one write if it is allowed; `about` is the object of a disruptive write."""
         sent = await self._checked(write, about)
         kind = d.kind_of(write)
         self._metrics.writes.labels(kind, sent.result.value).inc()
@@ -193,7 +197,7 @@ class Gateway:
             if kept is not None:
                 return kept
         if not write.harmful:
-            return await self._post(write, self._last_word(write, asked_at), in_turn=False)
+            return await self._post(write, self._leader_check(write, asked_at), in_turn=False)
         async with self._api.turn(_call_queue(write)):
             for again in (False, True):
                 try:
@@ -206,28 +210,28 @@ class Gateway:
                     return Sent(result=Result.HELD, why=why)
                 if about is None or not (about.too_old() or self._node_too_old(write)):
                     break
-            return await self._post(write, self._last_look(write, about), in_turn=True)
+            return await self._post(write, self._last_check(write, about), in_turn=True)
 
     async def _read_both(
         self, write: d.Write, about: AboutWrite | None, *, again: bool
     ) -> tuple[NodeView | FreshNode, str]:
-        """The node, and why the write must not go by what it is about. Both are read at the same
-        time, since each ages while the other is awaited; `afresh`: even those that are fresh. One
-        of two reads may take longer than the other stays fresh.
+        """Return the node, and why the object of the write forbids it. Both are read at the same
+        time, because each read ages while the other one is awaited. With `again` both are read
+        even if they are fresh.
         """
         if about is None:
             return self._exactly_seen(write) or await self.fresh_node(write.node, FRESH_NODE_S), ""
         node = write.node
         read = self._shared_read(node) if again else self.fresh_node(node, FRESH_NODE_S)
-        return await asyncio.gather(read, about.look(again=again))
+        return await asyncio.gather(read, about.check(again=again))
 
     def _node_too_old(self, write: d.Write) -> bool:
-        """Whether a later read took longer than that of the node stays fresh."""
+        """Whether the last read of the node is no longer fresh."""
         known = self._reads.get(write.node)
         return known is None or self._clock.elapsed() - known.answered_at > FRESH_NODE_S
 
     def _exactly_seen(self, write: d.Write) -> NodeView | None:
-        """The node as the watch shows it, where the taint and cordon carries just that version."""
+        """The watched node, if the taint and cordon is for exactly that version; else None."""
         if not isinstance(write, d.TaintAndCordon):
             return None
         node, metadata = self._watched(write.node), write.patch.get("metadata", {})
@@ -236,12 +240,12 @@ class Gateway:
         return node if seen else None
 
     async def _still_owned(self, write: d.RemoveTaint) -> Sent | None:
-        """None when the taint and cordon's session certainly does not exist or has ended: a cache
-        that lags, or holds what the server has forgotten, frees no node.
+        """None if an uncached read shows that the session of the taint and cordon is gone or has
+        ended; else why they stay.
         """
         path = object_name.api_path(requests.QUARANTINES, write.session)
         answer = await self._api.call(CallQueue.READ, "GET", path)
-        if answer.says_gone(write.session):
+        if answer.is_not_found(write.session):
             return None
         if answer.ok:
             found = answer.decode(QuarantineView)
@@ -249,7 +253,7 @@ class Gateway:
                 return None
             return Sent(result=Result.HELD, why=f"session {write.session} exists")
         result = Result.HELD if answer.code == 404 else classify(answer)
-        # Without the answer: it is about the session and says nothing about writes on the node.
+        # Without `answer`: it is about the session, not about writes on the node.
         return Sent(result=result, why=f"session not read: {answer.sentence()}")
 
     def _forbidden(self, write: d.Write) -> str:
@@ -261,9 +265,9 @@ class Gateway:
             return "another replica leads"
         return ""
 
-    def _last_word(self, write: d.Write, asked_at: float | None) -> Callable[[], None]:
-        """The same for a write that disrupts nobody: a deposed leader keeps quiet altogether.
-        `asked_at`: when what the write rests on was asked for.
+    def _leader_check(self, write: d.Write, asked_at: float | None) -> Callable[[], None]:
+        """The last check of a write that is not disruptive: this replica must still lead.
+        `asked_at` is when the data of the write was requested.
         """
 
         def check() -> None:
@@ -275,8 +279,10 @@ class Gateway:
 
         return check
 
-    def _last_look(self, write: d.Write, about: AboutWrite | None) -> Callable[[], None]:
-        """Runs with the connection in hand: time may have passed while waiting for it."""
+    def _last_check(self, write: d.Write, about: AboutWrite | None) -> Callable[[], None]:
+        """The last check of a disruptive write, on the open connection: leadership, freshness and
+        rules.
+        """
 
         def check() -> None:
             why = self._forbidden(write)
@@ -291,16 +297,18 @@ class Gateway:
         return check
 
     def _changed(self, write: d.Write) -> str:
-        """Why the write may not go on what is known of its node by now; "" when it may."""
+        """Why the known state of the node forbids the write; "" if it allows it."""
         if (seen := self._exactly_seen(write)) is not None:
             return self._recheck(write, seen)
         known = self._reads.get(write.node)
         if known is None:
             return "the node was not read"
-        # Connecting may outlast the read.
+        # The read may have become old while connecting.
         return self._recheck(write, known.node) or known.too_old(self._clock.elapsed())
 
-    async def _post(self, write: d.Write, last_look: Callable[[], None], *, in_turn: bool) -> Sent:
+    async def _post(
+        self, write: d.Write, last_check: Callable[[], None], *, in_turn: bool
+    ) -> Sent:
         wire = requests.request(write)
         try:
             answer = await self._api.call(
@@ -309,7 +317,7 @@ class Gateway:
                 wire.path,
                 body=wire.body,
                 content_type=wire.content_type,
-                before_send=last_look,
+                before_send=last_check,
                 in_turn=in_turn,
             )
         except HeldError as held:
@@ -319,11 +327,11 @@ class Gateway:
 
 
 def _call_queue(write: d.Write) -> CallQueue:
-    return _LANES.get(type(write), CallQueue.RECORD)
+    return _QUEUES.get(type(write), CallQueue.RECORD)
 
 
 def _disruptions(write: d.Write) -> bool:
-    """Of the kinds that may or may not disruption: an eviction, a request for a repair."""
+    """Whether this eviction or repair request is disruptive; other kinds are False."""
     kinds = d.EvictPod | SetRepairCondition | WriteRepairObject
     return isinstance(write, kinds) and write.harmful
 

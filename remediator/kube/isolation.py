@@ -1,11 +1,10 @@
-"""What happens when a part of the process fails in a way that nobody foresaw: the others go on.
+"""Isolate unexpected errors: one failing part or object does not stop the others.
 
-`run` keeps every background part with `keep`; a part that works on many objects guards each of
-them with `guard`, so that one object costs only itself. Every such error is said with the name of
-the object, counted in `gpuward_unexpected_errors_total` (alert GPUWardRemediatorUnhealthy) and
-followed by another attempt with back-off. A refusal of the API server, a timeout and a broken
-connection are expected: they are logged, counted in `gpuward_api_requests_total` alone, and
-followed by another attempt, too.
+`run` starts every background part with `keep`. A part that handles many objects wraps each of them
+in `guard`. An unexpected error is logged with the name of the object, counted in
+`gpuward_unexpected_errors_total` (alert GPUWardRemediatorUnhealthy) and retried with back-off.
+Refusals of the API server, timeouts and broken connections are expected: they are logged, counted
+only in `gpuward_api_requests_total`, and retried.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -42,20 +41,20 @@ PARTS: Final = (
     "records",
     "metrics",
 )
-"""Every part that counts its surprises; counted from 0, so that the first one is an increase."""
+"""Parts with a counter of unexpected errors, which starts at 0 so that the first one is an
+increase."""
 _BACKOFF_S = (0.5, 60.0)
-# A part that worked for so long begins again with the shortest wait.
+# A part that ran for this long starts again with the shortest wait.
 _SOUND_S = 300.0
 _SHOWN = 200
 _FRAMES = 12
 
 
 def expected(error: BaseException) -> bool:
-    """Whether every client of an API server meets this: it refused (410, 429, 5xx and the like),
-    was silent for too long, or broke the connection. This is the only place that decides it: who
-    catches such an error elsewhere does so for what it means there.
+    """Whether every client of an API server meets this error: a refusal (410, 429, 5xx and the
+    like), a timeout or a broken connection. An unreadable answer is not expected.
 
-    An answer that it gave and that cannot be read is not expected.
+    This is the only place that decides it.
     """
     if isinstance(error, ApiError):
         return not error.answer.ok
@@ -63,22 +62,22 @@ def expected(error: BaseException) -> bool:
 
 
 class Isolation:
-    """The surprises of one process."""
+    """Handles the unexpected errors of one process."""
 
     def __init__(self, clock: Clock, count: Callable[[str], None] = lambda _: None) -> None:
-        """`count` takes the part's name, one of `PARTS`."""
+        """`count` is called with the name of a part, one of `PARTS`."""
         self._clock = clock
         self._count = count
 
     def note(self, part: str, about: str, error: BaseException) -> str:
-        """Say and count one; the error and where it was raised, for a sentence."""
+        """Log and count an error; return it with the place where it was raised."""
         where = printable.place_of(error)
         if expected(error):
             _LOG.warning(
                 "tried again later", part=part, about=about[:_SHOWN], why=str(error)[:300]
             )
             return where
-        # Places only: the words of an exception may be those of an object.
+        # Places only: the text of an exception may contain data of an object.
         trace = [
             f"{Path(f.filename).name}:{f.lineno} {f.name}"
             for f in extract_tb(error.__traceback__)[-_FRAMES:]
@@ -89,8 +88,8 @@ class Isolation:
 
     @contextmanager
     def guard(self, part: str, about: str) -> Iterator[None]:
-        """Any error raised inside is noted and ends only what is inside; a cancellation and the
-        end of the process go on.
+        """Log and suppress any error raised inside, except for a cancellation and the end of the
+        process.
         """
         try:
             yield
@@ -98,7 +97,7 @@ class Isolation:
             self.note(part, about, error)
 
     async def keep(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a part that never ends, again and again where it does, until cancelled."""
+        """Run a part until cancelled; start it again with back-off when it fails or ends."""
         failures = 0
         while True:
             began = self._clock.elapsed()

@@ -1,10 +1,8 @@
-"""Objects of other projects: which API groups are served, and objects of repair providers.
+"""Read objects of other projects: served API groups, and objects of repair providers.
 
-Objects of repair providers are read when a decision rests on one, never watched.
-
-The node cycle asks with what the rules want to know and hands the answer back to them, refusals
-included. What was read is kept per node until no session concerns it, so that a decision that only
-follows an object need not ask each time. It never writes anything.
+Objects of repair providers are read when a decision needs one, and never watched. The node cycle
+passes the answer to the rules, refusals included. The last answer is cached per node until no
+session concerns the node. This module never writes.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ from rules.text import tolerant
 _ANY_VERSION: Final = "*"
 _PAGE = 500
 _PAGES = 20
-"""A longer list is read as far as that; whoever must find one object in it then finds none."""
+"""A longer list is cut there; an object beyond it is not found."""
 _MAX_BYTES = 512 * 1024
 
 
 class RepairObjects:
-    """Reads them for one process."""
+    """Reads and caches objects of repair providers."""
 
     def __init__(self, api: Api, groups: ApiGroups, clock: Clock) -> None:
         self._api = api
@@ -39,15 +37,15 @@ class RepairObjects:
         self._read: dict[str, dict[ObjectAddress, ObjectSeen]] = {}
 
     def known(self, node: str) -> dict[ObjectAddress, ObjectSeen]:
-        """What decisions about the node had read, as last read."""
+        """The cached objects of the node."""
         return self._read.get(node, {})
 
     def forget(self, node: str) -> None:
-        """Nothing of it is needed any more, or it was just changed."""
+        """Drop the cached objects of the node."""
         self._read.pop(node, None)
 
     async def read(self, node: str, query: ObjectAddress) -> None:
-        """Read it for decisions about this node."""
+        """Read an object for decisions about this node."""
         seen = await self._seen(query)
         before = self.known(node).get(query)
         if seen.state is ReadState.UNREAD:
@@ -60,7 +58,9 @@ class RepairObjects:
         if version == _ANY_VERSION:
             served = (await self._groups.served()).get(group, "")
             if not served:
-                return self._no(ReadState.NOT_SERVED, f"nobody serves {address.words}")
+                return self._no(
+                    ReadState.NOT_SERVED, f"the API server does not serve {address.words}"
+                )
             address = replace(address, api_version=f"{group}/{served}")
         try:
             if address.name:
@@ -86,18 +86,18 @@ class RepairObjects:
     def _judged(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
         if answer.ok:
             return self._decoded(address, answer)
-        if answer.says_gone(address.name):
+        if answer.is_not_found(address.name):
             return replace(
                 self._no(ReadState.ABSENT, f"there is no {address.words}"),
                 api_version=address.api_version,
             )
         if answer.code == 404:
-            return self._no(ReadState.NOT_SERVED, f"nobody serves {address.words}")
-        said = answer.sentence()
+            return self._no(ReadState.NOT_SERVED, f"the API server does not serve {address.words}")
+        text = answer.sentence()
         if answer.code == 403:
-            why = f"the remediator may not read {address.words} ({said})"
-            return self._no(ReadState.FORBIDDEN, f"{why}, install the component of its adapter")
-        return self._no(ReadState.UNREAD, f"{address.words} cannot be read: {said}")
+            why = f"the remediator may not read {address.words} ({text})"
+            return self._no(ReadState.FORBIDDEN, f"{why}; install the component of its adapter")
+        return self._no(ReadState.UNREAD, f"{address.words} cannot be read: {text}")
 
     def _decoded(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
         if len(answer.body) > _MAX_BYTES:
@@ -135,10 +135,9 @@ class _Groups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiGroups:
-    """Reads and remembers the groups that the cluster serves.
+    """Reads and caches the API groups that the cluster serves, one call every few minutes.
 
-    One discovery call every few minutes: a cluster without another project's operators is never
-    asked for their objects.
+    Objects of another project are read only if the cluster serves its API group.
     """
 
     def __init__(self, api: Api, clock: Clock) -> None:
@@ -153,7 +152,7 @@ class ApiGroups:
         return self._clock.elapsed() - self._read_at - _FRESH_S
 
     async def served(self) -> dict[str, str]:
-        """Preferred version by group; what was known before when it cannot be read."""
+        """Preferred version by group; the last known ones if they cannot be read."""
         now = self._clock.elapsed()
         if now < self._read_again_at:
             return self._versions

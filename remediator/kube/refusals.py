@@ -1,10 +1,9 @@
-"""What the API server refuses: writes on nodes, and Events.
+"""Back-off for writes on nodes that the API server refused, and background sending of Events.
 
-The node cycle notes every answer to a write here and hands what is kept to the next decision,
-which says it and leaves the write out. Back-off is per node and kind of write. In memory only: a
-new process tries once and learns it again. Events are sent in the background, so that nothing
-waits for one and none fails over it: nodes of which nobody is reported are quarantined, drained
-and released as ever.
+The node cycle stores the answer to every write here. The next decision reports a refusal and
+leaves the write out until its back-off ends. Back-off is per node and kind of write, in memory
+only: a new process tries once. Events are sent in the background; a refused Event delays and fails
+nothing.
 """
 
 import asyncio
@@ -30,13 +29,13 @@ from rules.catalog.why_not import Refusal, WhyNot
 from rules.session import status
 
 _LOG = structlog.get_logger()
-# What an operator repairs takes minutes, and then must not take many more.
+# For refusals that an operator fixes within minutes.
 _REPAIRED_S = (10.0, 120.0)
 _BUSY_S = (2.0, 30.0)
 # Attempts further apart than the longest wait are not in a row.
 _IN_A_ROW_S = 120.0
-# The first 429 in a row is answered by trying again at once: saying it would be one more write.
-_BUSY_SAID_FROM = 2
+# A single 429 is not reported, because the report would be one more write.
+_BUSY_REPORTED_FROM = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +47,14 @@ class _Kept:
 
 
 class Refusals:
-    """What one process remembers."""
+    """The refused writes of one process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[str, dict[NodeWrite, _Kept]] = {}
 
     def note(self, write: Write, answer: Answer) -> Refusal | None:
-        """Take the answer to a write; what is to be said of it, None while nothing is."""
+        """Store the answer to a write; return the refusal to report, or None."""
         kind = status.kind_of(write)
         if kind is None:
             return None
@@ -68,12 +67,12 @@ class Refusals:
             known = None
         times = known.times + 1 if known is not None else 1
         since = known.since if known is not None else self._clock.now()
-        code, said = answer.code, answer.sentence()
-        refusal = refusal_of(kind, code, said)
+        code, text = answer.code, answer.sentence()
+        refusal = refusal_of(kind, code, text)
         repaired = refusal is not None and refusal.reason is not WhyNot.API_BUSY
-        if refusal is None or (not repaired and times < _BUSY_SAID_FROM):
+        if refusal is None or (not repaired and times < _BUSY_REPORTED_FROM):
             lasted_s = self._clock.now() - since
-            refusal = repeated(kind, code, said, times=times, lasted_s=lasted_s)
+            refusal = repeated(kind, code, text, times=times, lasted_s=lasted_s)
         wait_s = timestamps.backoff_s(times, *(_REPAIRED_S if repaired else _BUSY_S))
         if refusal is not None:
             refusal = replace(refusal, until=self._clock.now() + wait_s, since=since)
@@ -81,7 +80,7 @@ class Refusals:
         return refusal
 
     def of(self, node: str) -> dict[NodeWrite, Refusal]:
-        """What is not to be sent to this node yet, and what is said of it."""
+        """Writes on this node that must not be sent yet, each with its refusal."""
         return {
             kind: kept.refusal
             for kind, kept in self._kept.get(node, {}).items()
@@ -89,7 +88,7 @@ class Refusals:
         }
 
     def nodes(self, kind: NodeWrite) -> frozenset[str]:
-        """The nodes to which this kind of write is not to be sent yet."""
+        """Nodes on which this kind of write must not be sent yet."""
         now = self._clock.elapsed()
         return frozenset(
             node
@@ -97,9 +96,9 @@ class Refusals:
             if (one := kept.get(kind)) is not None and one.refusal is not None and now < one.until
         )
 
-    def unsaid(self) -> Refusal | None:
-        """The oldest lack of a right to write sessions, which no session can tell of; not of what
-        has not been tried again for long.
+    def missing_session_right(self) -> Refusal | None:
+        """The oldest missing right to write sessions, which no session status can report. Old
+        refusals that were not tried again are left out.
         """
         now = self._clock.elapsed()
         found = [
@@ -114,24 +113,24 @@ class Refusals:
         return min(found, key=lambda refusal: refusal.since or 0.0, default=None)
 
     def forget(self, node: str) -> None:
-        """Nothing is wanted of the node any more; what still waits for its turn stays."""
+        """Drop the refusals of a node, unless one is still in its back-off."""
         if not self.of(node):
             self._kept.pop(node, None)
 
 
-# Beyond this many Events that wait to be sent, new ones are dropped; the sessions tell all.
+# New Events are dropped while this many wait; the sessions have the same information.
 _WAITING = 5_000
-# As many go out at once as their queue has connections: the others hear of a refusal in time.
+# As many as their queue has connections, so that a refusal stops the others in time.
 _AT_ONCE = 16
-# What an operator repairs takes minutes.
+# For a refusal that an operator fixes within minutes.
 _REFUSED_S = 600.0
-# More namespaces than this with rights of their own are not distinguished.
+# At most this many refusing namespaces are tracked.
 _NAMESPACES = 1_000
 _FORBIDDEN = 403
 
 
-class Telling:
-    """Sends Events for one process."""
+class EventSender:
+    """Sends the Events of one process in the background."""
 
     def __init__(self, gateway: Gateway, clock: Clock) -> None:
         self._gateway = gateway
@@ -139,10 +138,10 @@ class Telling:
         self._waiting: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._refused: dict[str, float] = {}
-        """Until when (CLOCK_BOOTTIME) nothing is reported in a namespace that refuses Events."""
+        """End of the back-off (CLOCK_BOOTTIME) of namespaces that refuse Events."""
 
-    def tell(self, event: EmitEvent) -> None:
-        """Send it when its turn comes; it may be dropped, and it may fail."""
+    def send(self, event: EmitEvent) -> None:
+        """Queue the Event; it may be dropped, and it may fail."""
         if len(self._waiting) < _WAITING and not self._is_refused(event.namespace):
             task = asyncio.create_task(self._send(event))
             self._waiting.add(task)
@@ -151,12 +150,12 @@ class Telling:
     async def _send(self, event: EmitEvent) -> None:
         async with self._turn:
             if not self._is_refused(event.namespace):
-                self._heard(event.namespace, await self._gateway.send(event))
+                self._note(event.namespace, await self._gateway.send(event))
 
     def _is_refused(self, namespace: str) -> bool:
         return self._clock.elapsed() < self._refused.get(namespace, float("-inf"))
 
-    def _heard(self, namespace: str, sent: Sent) -> None:
+    def _note(self, namespace: str, sent: Sent) -> None:
         answer = sent.answer
         if (
             answer is None
@@ -174,13 +173,13 @@ class Telling:
 
 
 def _problem(namespace: str, answer: Answer) -> str:
-    said = answer.sentence()
+    text = answer.sentence()
     remedy = (
         "ask who runs the quota, admission policy or webhook"
-        if Told.BY_ADMISSION in told(said)
+        if Told.BY_ADMISSION in told(text)
         else "grant it create on events"
     )
     return (
-        f"The remediator may not write Events in namespace {namespace} ({said}), so nobody is "
-        f"told there what it does; everything else goes on, {remedy}."
+        f"The remediator may not write Events in namespace {namespace} ({text}). Evictions go "
+        f"on without Events there. To get them, {remedy}."
     )

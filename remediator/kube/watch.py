@@ -1,9 +1,8 @@
-"""List and watch of one resource into a cache: what the remediator knows without asking.
+"""List and watch one resource into a cache.
 
-One `Reflector` per resource. It lists page by page, follows the watch from there, and lists again
-when the server forgets our version (410), when a stream goes bad, and after an outage. Whoever
-decides something disruptive reads the object again; these caches only say where to look. One
-object that cannot be decoded never stops the stream.
+A `Reflector` lists page by page and follows the watch from there. It lists again when the server
+no longer has the resource version (410), when a stream breaks, and after an outage. Before a
+disruption the object is read again. An object that cannot be decoded does not stop the watch.
 """
 
 import random
@@ -28,9 +27,9 @@ from rules.text.tolerant import Sharing
 _LOG = structlog.get_logger()
 
 PAGE_SIZE = 500
-# A list that is asked for after a silence may take this long before the view counts as old.
+# After a silence, a list may take this long before the cache counts as too old.
 _LISTING_S = 10.0
-# Asked of the server, which ends the watch then; spread so that watches do not end together.
+# The server ends the watch after this time; random, so that watches do not end together.
 _WATCH_S = (300, 600)
 # As client-go's reflector: 0.8 s after the first failure, doubled up to 30 s.
 _BACKOFF_S = (0.8, 30.0)
@@ -38,11 +37,11 @@ _BACKOFF_S = (0.8, 30.0)
 # watches do not count: a server that forgets every version at once lets both of them succeed.
 # Shorter than the shortest silence after which a list follows (`PAUSES_LISTED_S`).
 _LIVED_S = 15.0
-# However long an answer asks us to stay away: nothing disruptive is done while a view is old.
+# Upper limit of Retry-After, because an old cache stops all disruptions.
 _LONGEST_ASKED_S = 60.0
-# A lagging server is not believed this often; a restored backup really is older and is, then.
+# Older states are ignored this often, for a lagging server; then it is a restored backup.
 _OLDER_ANSWERS_DOUBTED = 3
-# Refusals of a watch that say nothing about the version it was to begin at.
+# Refusals of a watch that have another cause than its resource version.
 _NOT_OUR_VERSION = frozenset({401, 403, 404, 408, 429})
 
 T = TypeVar("T", bound=Named)
@@ -73,7 +72,7 @@ class Reflector(Generic[T]):
         self.items: dict[str, T] = {}
         self.synced = False
         self.problem = ""
-        """Why the cache may be behind, one sentence; empty while the watch runs."""
+        """Why the cache may be outdated, one sentence; "" while the watch works."""
         self.heard_at: float | None = None
         """CLOCK_BOOTTIME of the last list or watch event."""
         self.unfollowed_since: float | None = clock.elapsed()
@@ -111,7 +110,7 @@ class Reflector(Generic[T]):
             self._watched_s = 0.0
             try:
                 if not self._version or self._quiet_s() >= self._silence_s:
-                    # What a silent connection swallowed, only a list shows.
+                    # Only a list shows events that a broken connection lost.
                     await self._list()
                 elif self._failures:
                     await self._ask_version()
@@ -126,7 +125,7 @@ class Reflector(Generic[T]):
                     self._note_missing()
                 asked_s = min(error.answer.retry_after_s or 0.0, _LONGEST_ASKED_S)
             except EXCHANGE_ERRORS as error:
-                # A watch that ends on the way is normal: go on from the last version heard.
+                # A watch that ends is normal: continue from the last version.
                 ended = isinstance(error, TimeoutError)
                 if self._failures > 1 or not self.synced:
                     self._note(f"The watch of {self.resource.name} broke: {type(error).__name__}.")
@@ -141,19 +140,19 @@ class Reflector(Generic[T]):
             await self._clock.sleep(max(asked_s, wait_s))
 
     def use(self, resource: Resource) -> None:
-        """Watch another part of the collection from now on (a changed node selector)."""
+        """Watch with another selector from now on."""
         self.resource, self.synced = resource, False
         self.relist("another selection is wanted")
 
     def relist(self, why: str) -> None:
-        """List again: another part is wanted, or the server contradicts what this cache holds."""
+        """List again: the selector changed, or the server contradicts the cache."""
         _LOG.warning("list again", resource=self.resource.name, why=why)
         self._version = ""
         if self._response is not None:
             self._response.close()
 
     def contradicted_by(self, read: T) -> bool:
-        """Whether an object as just read is older than it is held: lists again then."""
+        """Whether an object just read is older than the cached one; lists again then."""
         known = self.items.get(key_of(read.metadata))
         if known is None or not watch_events.newer(known, read):
             return False
@@ -161,7 +160,7 @@ class Reflector(Generic[T]):
         return True
 
     def too_old(self) -> str:
-        """Why no disruption may rest on what this cache holds, a clause; empty when it may."""
+        """Why the cache is too old to allow a disruption, a clause; "" if it is fresh."""
         now, heard_at = self._clock.elapsed(), self.heard_at
         followed = self.unfollowed_since is None and self._owed is None
         if followed and heard_at is not None and now - heard_at <= self._silence_s:
@@ -180,8 +179,8 @@ class Reflector(Generic[T]):
         return float("inf") if heard_at is None else self._clock.elapsed() - heard_at
 
     def learn(self, item: T) -> T | None:
-        """Take in an object that a write returned, before the watch brings it; as it is held from
-        now on, None where something newer is known.
+        """Store an object that a write returned; return the stored object, None if a newer one is
+        known.
         """
         taken = None
         key = key_of(item.metadata)
@@ -189,12 +188,12 @@ class Reflector(Generic[T]):
         version = item.metadata.resource_version
         ahead = watch_events.is_number(version) and watch_events.is_number(self._version)
         if before is None and ahead and int(version) <= int(self._version):
-            # The watch has passed this version: it brought the object and took it away again.
+            # The watch has passed this version: the object was deleted meanwhile.
             return None
         if before is None or not watch_events.newer(before, item):
             taken = self.items[key] = self._sharing.share(item)
         if ahead and self._owed is None and int(version) > int(self._version):
-            # A watch that hangs shows itself by not bringing what was just written.
+            # A watch that does not deliver this write hangs.
             self._owed = (int(version), self._clock.elapsed())
         return taken
 
@@ -205,8 +204,8 @@ class Reflector(Generic[T]):
         self._missing = (now if served_since else since, now)
 
     def went_with_definition(self, at: float, within_s: float) -> bool:
-        """Whether the server did not serve the resource within so many seconds of that moment
-        (CLOCK_BOOTTIME): what vanished then was deleted with its definition.
+        """Whether the server did not serve the resource within that many seconds of `at`
+        (CLOCK_BOOTTIME): objects that vanished then were deleted with their CRD.
         """
         since, until = self._missing
         return since - within_s <= at <= until + within_s
@@ -229,8 +228,7 @@ class Reflector(Generic[T]):
             for raw in page.items or ():
                 key = name_of(raw)
                 item = self._known(*watch_events.version_of(raw)) or self._decode(raw)
-                # Unreadable now: what was known of it stays, so that nothing is undone on a
-                # decoding error.
+                # Unreadable now: keep the cached object, so that a decoding error changes nothing.
                 if item is not None or (item := self.items.get(key)) is not None:
                     found[key_of(item.metadata)] = item
             if not page.metadata.continue_:
@@ -264,8 +262,8 @@ class Reflector(Generic[T]):
         )
 
     def _keep_newer(self, found: dict[str, T], version: str) -> None:
-        """What an own write returned while the list was read must not be forgotten again. What is
-        held at a version that the list has passed and shows as older was restored from a backup.
+        """Keep objects that own writes returned while the list was read. If the list shows an
+        older version than its own, a backup was restored.
         """
         for key, known in self.items.items():
             if key not in found or not watch_events.newer(known, found[key]):
@@ -282,8 +280,8 @@ class Reflector(Generic[T]):
         self.rewound_at = now
 
     async def _ask_version(self) -> None:
-        """After a failure: a server that was restored meanwhile begins a watch at a version that
-        it has not reached, and brings nothing until it has.
+        """Check the version of the server after a failure. A restored server accepts a watch at a
+        version that it has not reached, and sends no events until then.
         """
         query = {**self.resource.query, "limit": "1"}
         answer = await self._api.call(CallQueue.READ, "GET", self.resource.path, query=query)
@@ -311,14 +309,14 @@ class Reflector(Generic[T]):
         }
         async with self._api.stream(resource.path, query, self._silence_s) as response:
             if resource is not self.resource:
-                # It changed while the answer was on its way: that one is about the old part.
+                # The answer is for the old selector.
                 raise RelistError("the selection changed")
             if response.status != 200:
                 answer = await self._api.read_answer(response)
                 if answer.code == 410:
                     raise RelistError("the server no longer keeps our version")
                 if 400 <= answer.code < 500 and answer.code not in _NOT_OUR_VERSION:
-                    # Asking the same again would be answered the same for ever.
+                    # The same request would always get the same answer.
                     self._version = ""
                 raise ApiError(answer)
             self._response = response
@@ -339,13 +337,13 @@ class Reflector(Generic[T]):
             raise RelistError(f"a line of the watch is not an event: {error}") from error
         self.heard_at, self.problem = self._clock.elapsed(), ""
         if event.type == "ERROR":
-            said = watch_events.decode_loosely(event.object)
-            raise RelistError(f"the watch ended with {said.code} {said.message}"[:200])
+            status = watch_events.decode_loosely(event.object)
+            raise RelistError(f"the watch ended with {status.code} {status.message}"[:200])
         known_as, metadata = watch_events.version_of(event.object)
         version = metadata.resource_version
         version = version or watch_events.decode_loosely(event.object).metadata.resource_version
         if event.type == "DELETED":
-            # Whatever it was: what is gone must not stay because it cannot be read.
+            # A deleted object is removed even if it cannot be decoded.
             key = name_of(event.object)
             if (before := self.items.pop(key, None)) is not None:
                 self._tell(key, before, None)
@@ -360,7 +358,7 @@ class Reflector(Generic[T]):
         self._advance(version)
 
     def _tell(self, key: str, before: T | None, after: T | None) -> None:
-        """One listener's surprise about one object must not hide the others."""
+        """Call the listener; an error in it does not stop the watch."""
         with self._isolation.guard("watch", f"{self.resource.name} {key}"):
             self._on_change(key, before, after)
 
@@ -373,8 +371,8 @@ class Reflector(Generic[T]):
                 self._owed = None
 
     def _known(self, key: str, metadata: ObjectVersion) -> T | None:
-        """The object at this very version, where it is held already: every own write comes back by
-        a watch, and by two where two watch a part of one collection.
+        """The cached object of exactly this version, or None: every own write comes back by a
+        watch.
         """
         for known in (self.items.get(key), self._elsewhere(key)):
             if known is not None and watch_events.same_version(known.metadata, metadata):
@@ -382,7 +380,7 @@ class Reflector(Generic[T]):
         return None
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
-        """The object as far as it is understood; what is not is counted and said."""
+        """Decode an object as far as possible; decoding problems are counted and logged."""
         found = watch_events.understood(raw, self._kind, self.resource)
         self.broken_objects += bool(found.doubts)
         return None if found.value is None else self._sharing.share(found.value)

@@ -1,6 +1,4 @@
-"""The lines of a watch: one event each, of any length up to a bound, read only as far as
-needed, and the versions in them.
-"""
+"""Read watch events line by line, and compare resource versions."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +36,7 @@ class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnyObject(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata of an object whose other fields do not matter."""
+    """Metadata of any object, and code and message of a Status."""
 
     metadata: ObjectMeta = ObjectMeta()
     code: int = 0
@@ -46,7 +44,7 @@ class AnyObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which object at which version."""
+    """Identity and version of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -59,16 +57,16 @@ class _Versioned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RelistError(Exception):
-    """The watch cannot go on from where it is; the reason is the text."""
+    """The watch cannot continue and the resource must be listed again."""
 
 
 def decode_loosely(raw: msgspec.Raw) -> AnyObject:
-    """The metadata of whatever this is; empty where nothing of it is understood."""
+    """The object's metadata; empty if it cannot be decoded."""
     return tolerant.understand(raw, AnyObject).value or AnyObject()
 
 
 def version_of(raw: msgspec.Raw) -> tuple[str, ObjectVersion]:
-    """Its key and version; empty ones where they are not understood."""
+    """Key and version of an object; empty if they cannot be decoded."""
     try:
         found = msgspec.json.decode(raw, type=_Versioned).metadata
     except tolerant.UNREADABLE:
@@ -102,10 +100,9 @@ def is_number(version: str) -> bool:
 
 
 def newer(one: Named, other: Named) -> bool:
-    """Versions of one resource can be compared as numbers (Kubernetes 1.35 reports it; etcd
-    always).
+    """Whether `one` is a newer version of the object than `other`.
 
-    Only used to not step back behind the answer to an own write.
+    Versions of one resource can be compared as numbers (documented since Kubernetes 1.35).
     """
     left, right = one.metadata.resource_version, other.metadata.resource_version
     same = one.metadata.uid == other.metadata.uid
@@ -114,7 +111,7 @@ def newer(one: Named, other: Named) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """What to watch: a collection and the part of it that matters."""
+    """A collection to watch and its selector."""
 
     name: str
     path: str
@@ -138,7 +135,7 @@ def explained(resource: Resource, answer: Answer) -> str:
 
 
 def understood(raw: msgspec.Raw, kind: type[T], resource: Resource) -> Understood[T]:
-    """The object as far as it is understood; what is not is logged."""
+    """Decode an object as far as possible; log decoding problems."""
     found = tolerant.understand(raw, kind)
     if found.doubts:
         _LOG.warning(

@@ -127,9 +127,9 @@ async def test_s39_the_ladder_is_climbed_through_objects_each_asked_once(
             lambda: cluster.health.keep_evidence(NODE), "evidence of its taint and cordon"
         )
 
-        # Made: nobody serves it at first; then it is there, under the session's name, and lies.
+        # Made: not served at first; then it is there, under the session's name, and lies.
         await cluster.until(
-            said(cluster, "RepairRefused", "nobody serves rebootnodes"), "what is not installed"
+            said(cluster, "RepairRefused", "does not serve rebootnodes"), "what is not installed"
         )
         await define(cluster, REBOOTS.group)
         session = await phase(cluster, NODE, "Repairing")

@@ -218,7 +218,7 @@ def test_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
 ) -> None:
     """Taints and cordons go at a pace: the process asks once more right before one is sent."""
     world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 30, "atMost": 50}}))
-    world.rates = {CallQueue.MARK: 0.1}
+    world.rates = {CallQueue.TAINT: 0.1}
     world.add_nodes(10)
     world.now += 7200
     for name in ("n0", "n1"):

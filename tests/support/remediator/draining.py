@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from hack.sim.cluster.resource import POD_DISRUPTION_BUDGETS, PODS
-from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drain_reads import DrainReader
 from remediator.controller.drains import Drains
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
@@ -44,7 +44,7 @@ class Setting(EdgeWorld):
         self.world.doubts.clear()
         self.drains = Drains(
             self.edge(),
-            look=DrainLook(cluster.api, cluster.clock, self.caches),
+            reader=DrainReader(cluster.api, cluster.clock, self.caches),
             wake=self.woken.append,
         )
 

@@ -12,7 +12,7 @@ from remediator.kube.elector import Elector
 from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.other_apis import ApiGroups, RepairObjects
-from remediator.kube.refusals import Telling
+from remediator.kube.refusals import EventSender
 from remediator.world import Edge, World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
@@ -85,7 +85,7 @@ class EdgeWorld:
             cluster.clock,
             api=cluster.api,
             gateway=self.gateway,
-            telling=Telling(self.gateway, cluster.clock),
+            events=EventSender(self.gateway, cluster.clock),
             world=self.world,
             metrics=cluster.metrics,
             policy=lambda: self.policy,

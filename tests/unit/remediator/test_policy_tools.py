@@ -51,7 +51,7 @@ def test_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(tm
     assert main(["policy", "show"]) == 0
     said = capsys.readouterr()
     assert "mode: Shadow" in said.out
-    assert said.err.startswith("the defaults: no cluster was asked")
+    assert said.err.startswith("These are the defaults.")
 
 
 def test_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
@@ -63,4 +63,4 @@ def test_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
 def test_walk_rbac_of_a_pipe_names_what_it_read(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mode: Shadow\n")))
     assert main(["policy", "rbac", "-"]) == 0
-    assert capsys.readouterr().err.startswith("standard input: components of shipped adapters")
+    assert capsys.readouterr().err.startswith("standard input: needs these components")

@@ -46,7 +46,7 @@ def test_wrong_use_ends_with_64_and_one_sentence(
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [([], "run the controller until SIGTERM"), (["policy"], "say whether a policy file is valid")],
+    [([], "run the controller"), (["policy"], "validate a policy file and print its errors")],
     ids=["no command", "no action"],
 )
 def test_without_a_command_the_help_is_shown(

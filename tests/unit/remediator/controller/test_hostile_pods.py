@@ -9,7 +9,7 @@ import pytest
 from hack.sim.cluster.resource import PODS, REPLICATION_CONTROLLERS
 from hack.sim.proxy.faults import Fault
 from remediator.controller import drains
-from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drain_reads import DrainReader
 from rules.api.writes import Evicting
 from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.draining import draining
@@ -89,7 +89,7 @@ async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
     uid = owner["metadata"]["uid"]
     await owned(cluster, "rc", uid)
     async with draining(cluster) as setting:
-        look = DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches)
+        look = DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches)
         pods, owners = await look.pods_and_owners("n1")
         assert [p.metadata.name for p in pods] == ["p"]
         assert owners[uid].metadata.name == "rc"
@@ -109,7 +109,7 @@ async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
 async def test_an_owner_reference_chooses_no_path(cluster, name, kind, api_version):
     await owned(cluster, name, "some-uid", kind, api_version)
     async with draining(cluster) as setting:
-        look = DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches)
+        look = DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches)
         before = len(list(cluster.server.requests.all))
         await look.pods_and_owners("n1")
         asked = [r.path for r in list(cluster.server.requests.all)[before:]]

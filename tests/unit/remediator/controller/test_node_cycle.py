@@ -54,7 +54,7 @@ async def test_a_refused_status_is_said_on_the_node_once(setting, code, says):
     cycle = cycle_of(setting, [])
     await open_session(setting, "n1")
     for _ in range(4):
-        await cycle.look("n1")
+        await cycle.check("n1")
         setting.cluster.clock.ahead_s += 60
     assert refused.hits >= 3
     for _ in range(100):
@@ -65,7 +65,7 @@ async def test_a_refused_status_is_said_on_the_node_once(setting, code, says):
     assert says in message
 
     refused.times = refused.hits
-    await cycle.look("n1")
+    await cycle.check("n1")
     session = await setting.client.get(QUARANTINES, "s-n1")
     assert session["status"]["phase"] != "", "allowed again it goes on"
 
@@ -110,14 +110,14 @@ async def test_a_failed_read_forgets_no_deleted_session(tmp_path, asked):
             cluster.server.faults.add(failing)
             setting.world.deleted["n0"] = (gone,)
             cycle = cycle_of(setting, [])
-            looked = await cycle.look("n0")
+            looked = await cycle.check("n0")
             assert failing.hits
             assert looked.again_in_s is not None
             assert looked.again_in_s <= 10
             assert setting.world.deleted["n0"] == (gone,)
             failing.times = failing.hits
             cluster.clock.ahead_s += 20
-            await cycle.look("n0")
+            await cycle.check("n0")
             assert "n0" not in setting.world.deleted, "there is no such object any more"
 
 
@@ -141,7 +141,7 @@ async def test_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_r
     cycle = cycle_of(older, [])
     await open_session(older, "n1")
     for _ in range(2):
-        await cycle.look("n1")
+        await cycle.check("n1")
         older.cluster.clock.ahead_s += 2
     session = await older.client.get(QUARANTINES, "s-n1")
     assert session["status"]["phase"] == "Draining"
@@ -149,7 +149,7 @@ async def test_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_r
     before = older.cluster.writes()
     for _ in range(5):
         older.cluster.clock.ahead_s += 2
-        assert (await cycle.look("n1")).evicting is d.Evicting.GO
+        assert (await cycle.check("n1")).evicting is d.Evicting.GO
     assert older.cluster.writes() == before
 
 
@@ -158,7 +158,7 @@ async def test_what_an_older_definition_drops_is_said_once_on_the_node(older):
     await open_session(older, "n1")
     told: list[str] = []
     for _ in range(20):
-        await cycle.look("n1")
+        await cycle.check("n1")
         older.cluster.clock.ahead_s += 2
         events, _ = await older.client.list(EVENTS, "default")
         told = [event["message"] for event in events if "do not keep" in event["message"]]
@@ -191,13 +191,13 @@ async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
     cycle = cycle_of(setting, [])
 
     async def quarantined() -> bool:
-        await cycle.look("n1")
+        await cycle.check("n1")
         (session,) = setting.world.open_sessions("n1")
         return session.status.phase not in {"", "Pending"}
 
     while not await quarantined():
         pass
-    looked = await cycle.look("n1")
+    looked = await cycle.check("n1")
     assert looked.again_in_s is not None
     assert looked.again_in_s <= 5.0
     node = setting.caches.nodes.items["n1"]
@@ -205,7 +205,7 @@ async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
     spec["sha256"] = digest(spec)
     await made(setting.client, GPU_EVIDENCES, "s-n1", spec=spec)
     setting.cluster.clock.ahead_s += 5.0
-    await cycle.look("n1")
+    await cycle.check("n1")
 
     def noted() -> bool:
         (session,) = setting.world.open_sessions("n1")

@@ -50,16 +50,16 @@ def test_shadow_by_accident_is_told_from_the_last_good_policy(tmp_path: Path) ->
     assert unread(metrics) == (1, 0)
 
     file.write_text(f"{TYPO}# still\n")
-    replica.look(clock)
+    replica.reload(clock)
     assert unread(metrics) == (1, 0)
 
     file.write_text("mode: Shadow\n")
-    replica.look(clock)
+    replica.reload(clock)
     assert (replica.unread, heard) == (False, [False]), "who acts by it hears that it was chosen"
     assert unread(metrics) == (0, 1)
 
     file.write_text(f"{TYPO}# again\n")
-    replica.look(clock)
+    replica.reload(clock)
     assert unread(metrics) == (0, 0)
 
 
@@ -70,17 +70,17 @@ def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Pa
     assert replica.trouble == ""
 
     file.write_text(TYPO)
-    replica.look(clock)
+    replica.reload(clock)
     said = replica.trouble
     assert "; since " in said
     assert said.endswith(" this replica goes on by the last good one.")
     clock.at += 600
     file.write_text(f"{TYPO}# still\n")
-    replica.look(clock)
+    replica.reload(clock)
     assert replica.trouble == said, "since it first was"
 
     file.write_text("mode: Enforce\n# mended\n")
-    replica.look(clock)
+    replica.reload(clock)
     assert replica.trouble == ""
 
 
@@ -123,7 +123,7 @@ def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -
 
     policy = of_file(file, "mode: Enforce\n")
     file.write_text("budgit: {}\n")
-    policy.look(clock)
+    policy.reload(clock)
     said = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
     assert "budgit is not a known key" in said.last_good
     assert said.unread == ""
@@ -133,7 +133,7 @@ def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
     clock = VirtualClock()
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
     refusals = Refusals(clock)
-    report = LeaderReport(clock, lambda: "", refusals.unsaid, policy)
+    report = LeaderReport(clock, lambda: "", refusals.missing_session_right, policy)
     opened = CreateSession(name="s", spec=QuarantineSpec(node_name="gpu-1"))
     refusals.note(opened, Answer(code=403, body=b'{"kind":"Status","message":"is forbidden"}'))
     report.annotations()
@@ -143,4 +143,4 @@ def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
     clock.at += 600
     assert report.annotations() == {}, "nobody has tried it again for long"
     refusals.note(opened, Answer(code=409, body=b'{"kind":"Status","message":"exists"}'))
-    assert refusals.unsaid() is None
+    assert refusals.missing_session_right() is None

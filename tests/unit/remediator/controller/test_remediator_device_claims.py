@@ -4,7 +4,7 @@ import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS
-from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drain_reads import DrainReader
 from remediator.controller.gpus import FreeGpus
 from rules.api.quarantine import Mode
 from rules.drain.gangs import gangs_of
@@ -53,7 +53,7 @@ async def test_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
     await add_pod(cluster, "trains", "sick", "two")
     await add_pod(cluster, "talks", "other", "nic")
     async with edge_world(cluster, POLICY) as setting:
-        look = DrainLook(cluster.api, cluster.clock, setting.caches)
+        look = DrainReader(cluster.api, cluster.clock, setting.caches)
         (pod,), owners = await look.pods_and_owners("sick")
         assert pod.gpus == 2
         assert [gang.key for gang in gangs_of((pod,), owners)] == ["JobSet default/llm"]
@@ -69,7 +69,7 @@ async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_keep_no_pod(cl
     refusal = ApiError(403, "Forbidden", "no")
     cluster.server.faults.fail(refusal, method="GET", path="/resource.k8s.io/v1/", times=None)
     async with edge_world(cluster, POLICY) as setting:
-        look = DrainLook(cluster.api, cluster.clock, setting.caches)
+        look = DrainReader(cluster.api, cluster.clock, setting.caches)
         pods = await look.pods_on("sick")
         assert pods[0].gpus == 1
         free = FreeGpus(cluster.api, cluster.clock, setting.caches)

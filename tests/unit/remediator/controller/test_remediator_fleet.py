@@ -55,13 +55,13 @@ async def test_what_goes_on_without_a_mark_is_judged_after_the_pause(setting):
     clock = VirtualClock()
     fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None, rest=lambda: 2.0)
     fleet.permit("")
-    verdict = fleet.verdict
+    assessment = fleet.assessment
     fleet.changed()
     fleet.permit("")
-    assert fleet.verdict is verdict
+    assert fleet.assessment is assessment
     clock.at += 1.0
     fleet.permit("")
-    assert fleet.verdict is not verdict
+    assert fleet.assessment is not assessment
 
 
 async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):

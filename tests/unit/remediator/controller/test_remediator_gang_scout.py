@@ -6,7 +6,7 @@ import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
-from remediator.controller.drain_reads import DrainLook
+from remediator.controller.drain_reads import DrainReader
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -62,7 +62,7 @@ class Scouting:
         self.told: list[int] = []
         self.scout = GangScout(
             setting.edge(),
-            DrainLook(setting.cluster.api, setting.cluster.clock, setting.caches),
+            DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches),
             cast("KueueWorkloads", self.kueue),
             fleet_changed=lambda: self.told.append(1),
         )

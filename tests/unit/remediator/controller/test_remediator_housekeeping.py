@@ -189,7 +189,7 @@ async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
         cluster.clock.ahead_s = 6 * MINUTE
         await keeper.sweep()
         assert await said(cluster) == ("", None), "there was no health status a moment ago"
-        keeper.look_again("n1")
+        keeper.check_soon("n1")
         await keeper.sweep()
         assert await said(cluster) == ("Unknown", "unknown")
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from remediator.controller.loop import ControlLoop, WorkQueue
-from remediator.controller.node_cycle import Looked, NodeCycle
+from remediator.controller.node_cycle import CheckResult, NodeCycle
 from tests.support.remediator.edge_world import some_edge
 from tests.support.remediator.virtual_clock import VirtualClock
 
@@ -37,9 +37,9 @@ class Setting:
             fleet_changed=lambda: None,
         )
 
-    async def look(self, name):
+    async def check(self, name):
         self.looked_at.append(self.clock.elapsed())
-        return Looked()
+        return CheckResult()
 
     async def run(self, until_s, acts):
         """Let time pass; `acts` says when the replica may act."""

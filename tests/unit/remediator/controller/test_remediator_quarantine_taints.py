@@ -37,7 +37,7 @@ def reads(setting):
 async def test_a_node_is_marked_without_a_read(setting):
     await open_session(setting, "n1")
     before = reads(setting)
-    await cycle_of(setting, []).look("n1")
+    await cycle_of(setting, []).check("n1")
     assert (await setting.client.get(NODES, "n1"))["spec"]["unschedulable"]
     assert reads(setting) == before
 
@@ -49,9 +49,9 @@ async def test_a_node_that_changed_unseen_is_read_and_then_marked(setting):
     setting.caches.nodes.items["n1"] = behind
     await open_session(setting, "n1")
     cycle = cycle_of(setting, [])
-    await cycle.look("n1")
+    await cycle.check("n1")
     assert "unschedulable" not in (await setting.client.get(NODES, "n1"))["spec"]
-    await cycle.look("n1")
+    await cycle.check("n1")
     node = await setting.client.get(NODES, "n1")
     assert node["spec"]["unschedulable"]
     assert node["metadata"]["labels"]["rack"] == "a"
@@ -65,17 +65,17 @@ async def test_an_outage_is_credited_once(setting):
     setting.world.doubts.clear()
     cycle = cycle_of(setting, [])
     await open_session(setting, "n1")
-    await cycle.look("n1")
+    await cycle.check("n1")
     uid = setting.world.open_sessions("n1")[0].metadata.uid
     first = setting.world.active.get(uid)
     assert first is not None
     setting.cluster.clock.ahead_s += 3600
-    await cycle.look("n1")
+    await cycle.check("n1")
     drain = (await setting.client.get(QUARANTINES, "s-n1"))["status"]["drain"]
     assert (setting.world.active.get(uid) or 0.0) >= first + 3600
     for _ in range(3):
         setting.cluster.clock.ahead_s += 2
-        await cycle.look("n1")
+        await cycle.check("n1")
     again = (await setting.client.get(QUARANTINES, "s-n1"))["status"]["drain"]
     assert drain["suspendedSeconds"] >= 3590
     assert again["suspendedSeconds"] == drain["suspendedSeconds"]

@@ -89,8 +89,8 @@ async def test_a_waiting_taker_wakes_for_a_new_name(queue):
 
 
 async def test_a_bucket_holds_its_rate_and_allows_a_short_burst(clock):
-    rate_limiter = RateLimiter({CallQueue.MARK: 100.0}, clock)
+    rate_limiter = RateLimiter({CallQueue.TAINT: 100.0}, clock)
     began = clock.at
     for _ in range(210):
-        await rate_limiter.acquire(CallQueue.MARK)
+        await rate_limiter.acquire(CallQueue.TAINT)
     assert clock.at - began == pytest.approx(2.0, abs=0.02)

@@ -125,7 +125,7 @@ async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
         raise ZeroDivisionError("secret words")
 
     monkeypatch.setattr(node_cycle, "decide", stumbles)
-    looked = await cycle.look("n1")
+    looked = await cycle.check("n1")
     assert looked.evicting is d.Evicting.NO
     assert (looked.again_in_s or 0) >= 5
     session = await setting.client.get(QUARANTINES, "s-n1")
@@ -134,11 +134,11 @@ async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
     assert "ZeroDivisionError in test_isolation.py" in said["Blocked"]["message"]
     assert "secret words" not in json.dumps(session)
     assert counted == ["look"]
-    await cycle.look("n1")
+    await cycle.check("n1")
     assert counted == ["look"], "not before its time, whatever wakes the node"
     monkeypatch.setattr(node_cycle, "decide", decide)
     setting.cluster.clock.ahead_s += 60
-    await cycle.look("n1")
+    await cycle.check("n1")
     session = await setting.client.get(QUARANTINES, "s-n1")
     assert "UnexpectedError" not in json.dumps(session)
 
@@ -160,7 +160,7 @@ async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
 
     monkeypatch.setattr(node_cycle, "decide", restless)
     for _ in range(50):
-        await cycle.look("n1")
+        await cycle.check("n1")
     patches = [w for w in setting.cluster.writes() if w == ("patch", "gpuquarantines")]
     assert len(patches) < 20
     assert counted == ["look"]

@@ -239,7 +239,7 @@ def test_an_answer_that_is_no_object_is_an_error_not_a_crash():
 )
 def test_only_the_servers_own_word_about_that_name_makes_an_object_gone(code, body, gone):
     answer = Answer(code=code, body=json.dumps(body).encode(), content_type="application/json")
-    assert answer.says_gone("n1") is gone
+    assert answer.is_not_found("n1") is gone
 
 
 async def test_records_follow_the_marks_that_are_under_way(tmp_path):
@@ -252,7 +252,7 @@ async def test_records_follow_the_marks_that_are_under_way(tmp_path):
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        mark = asyncio.create_task(api.call(CallQueue.MARK, "GET", "/mark"))
+        mark = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
         while not order:  # noqa: ASYNC110 - the other end of a connection
             await asyncio.sleep(0)
         record = asyncio.create_task(api.call(CallQueue.RECORD, "GET", "/record"))
@@ -272,7 +272,7 @@ async def test_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        mark = asyncio.create_task(api.call(CallQueue.MARK, "GET", "/mark"))
+        mark = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
         await asyncio.sleep(0)
         assert (await api.call(CallQueue.RECORD, "GET", "/record")).ok
         mark.cancel()

@@ -187,7 +187,7 @@ async def test_a_missing_namespace_is_named_with_a_remedy(cluster):
 async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back(cluster):
     one = Replica(cluster, "one")
     said = {"gpuward.io/unable": "2026-11-23T21:11:00Z the list of nodes was refused"}
-    one.elector._says = lambda: said
+    one.elector._annotations = lambda: said
     assert await one.ask()
 
     async def annotations():
@@ -197,7 +197,9 @@ async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back
     assert await annotations() == said
     two = Replica(cluster, "two")
     assert not await two.ask()
-    assert two.elector.word.unable == "the list of nodes was refused", "who stands by knows, too"
+    assert two.elector.leader_status.unable == "the list of nodes was refused", (
+        "who stands by knows, too"
+    )
     said = {}
     assert await one.ask()
     assert await annotations() == {}

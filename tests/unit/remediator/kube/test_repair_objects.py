@@ -48,7 +48,7 @@ async def test_what_is_there_is_handed_over_with_the_version_that_is_served(
         nobody = await seen(objects, machine())
         assert (nobody.state, nobody.why) == (
             ReadState.NOT_SERVED,
-            "nobody serves machines.cluster.x-k8s.io capi/m-1",
+            "the API server does not serve machines.cluster.x-k8s.io capi/m-1",
         )
         await installed(found)
         objects = reader(found)
@@ -99,11 +99,11 @@ def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> 
     ("answer", "state", "says"),
     [
         (answered(404, STATUS % (b"NotFound", b"m-1")), ReadState.ABSENT, "there is no machines"),
-        (answered(404, STATUS % (b"NotFound", b"other")), ReadState.NOT_SERVED, "nobody serves"),
+        (answered(404, STATUS % (b"NotFound", b"other")), ReadState.NOT_SERVED, "does not serve"),
         (
             answered(404, b"404 page not found", "text/plain"),
             ReadState.NOT_SERVED,
-            "nobody serves",
+            "does not serve",
         ),
         (answered(403), ReadState.FORBIDDEN, "install the component of its adapter"),
         (answered(401), ReadState.UNREAD, "cannot be read"),
