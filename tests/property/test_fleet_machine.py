@@ -143,7 +143,7 @@ class Fleet(RuleBasedStateMachine):
     def a_person_asks(self, node: str) -> None:
         name = f"by-hand-{node}"
         if name not in self.world.quarantines:
-            self.world.open_by_person(node, name)
+            self.world.open_by_operator(node, name)
         self._go(1)
 
     @rule(node=nodes)

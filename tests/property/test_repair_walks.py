@@ -15,7 +15,13 @@ from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Phase, RepairState
 from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.session.repair.ladder import under_way
-from tests.support.scenario.repair_world import HAPPENS, STEPS, WORDS, RepairWorld, ValidationWorld
+from tests.support.scenario.repair_world import (
+    HAPPENS,
+    OUTCOMES,
+    STEPS,
+    RepairWorld,
+    ValidationWorld,
+)
 from tests.support.scenario.session_world import CrashError
 
 ACTS = 16
@@ -107,7 +113,7 @@ class Walk(ValidationWorld):
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        becomes = [self.chance.choice(sorted({*WORDS, *HAPPENS})) for _ in range(20)]
+        becomes = [self.chance.choice(sorted({*OUTCOMES, *HAPPENS})) for _ in range(20)]
         ladder = {"mode": "Auto", "steps": STEPS, "attempts": ATTEMPTS, "concurrent": CONCURRENT}
         super().__init__(*becomes, "passes", nodes=4, timeout="10m", repair=ladder)
         self.forbidden = Forbidden(self)

@@ -13,7 +13,7 @@ from rules.api import writes as d
 from rules.api.quarantine import Phase
 from rules.api.repair_writes import CreateTestJob
 from rules.session.validation.result import Assessment, Check, Result, read
-from tests.support.scenario.repair_world import HAPPENS, NODE, WORDS, ValidationWorld
+from tests.support.scenario.repair_world import HAPPENS, NODE, OUTCOMES, ValidationWorld
 
 WALKS, ACTS = 10, 14
 
@@ -23,7 +23,7 @@ class Walk(ValidationWorld):
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        becomes = [self.chance.choice(sorted({*WORDS, *HAPPENS})) for _ in range(20)]
+        becomes = [self.chance.choice(sorted({*OUTCOMES, *HAPPENS})) for _ in range(20)]
         super().__init__(*becomes, "passes", nodes=2, timeout="10m", repair={"mode": "Off"})
         self.meddler = self.never
         self.acts: list[Callable[[], object]] = [

@@ -25,7 +25,7 @@ from tests.support.remediator.remediator_process import (
     phase,
     running,
 )
-from tests.support.scenario.repair_world import says
+from tests.support.scenario.repair_world import result_json
 
 NODE = "gpu-0000"
 POLICY = """
@@ -50,7 +50,7 @@ async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> Reme
     test = one(objects, "PodTemplate", "gpuward-validate")["template"]
     test["metadata"]["annotations"] = {
         "sim.gpuward.io/finish-after": "0.3",
-        "sim.gpuward.io/message": says("pass"),
+        "sim.gpuward.io/message": result_json("pass"),
     }
     await made(cluster.client, RUNTIME_CLASSES, "nvidia", handler="nvidia")
     await post_manifests(cluster.client, objects, namespace="gpuward")

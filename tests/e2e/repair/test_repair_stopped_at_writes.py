@@ -29,7 +29,7 @@ from tests.support.remediator.remediator_process import (
     sessions,
     taints_of,
 )
-from tests.support.scenario.repair_world import says
+from tests.support.scenario.repair_world import result_json
 
 LADDER = """
 repair:
@@ -102,7 +102,7 @@ async def test_killed_at_each_write_of_a_repair_it_ends_the_same_way(
     cluster: Cluster, tmp_path: Path, part: int
 ) -> None:
     await prepare(cluster)
-    await ends_with(cluster, 0, says("pass"))
+    await ends_with(cluster, 0, result_json("pass"))
     names = [f"gpu-{number:04}" for number in range(MOST // PARTS + 2)]
     await cluster.add(pool=Pool(name="gpu", nodes=len(names)))
     await cluster.health.all_healthy(names)

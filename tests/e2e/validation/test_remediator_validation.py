@@ -18,7 +18,7 @@ from tests.support.remediator.remediator_process import (
     running,
     sessions,
 )
-from tests.support.scenario.repair_world import says
+from tests.support.scenario.repair_world import result_json
 
 TESTED = "validate: {provider: Job, timeout: 2m}\n"
 NODES = [f"gpu-000{n}" for n in range(3)]
@@ -50,7 +50,7 @@ async def three_nodes(cluster: Any) -> None:
 
 async def test_s35_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_path):
     await three_nodes(cluster)
-    await ends_with(cluster, 0, says("pass"), by_itself=False)
+    await ends_with(cluster, 0, result_json("pass"), by_itself=False)
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
 
     async def asked():
@@ -85,7 +85,7 @@ async def test_s35_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_pat
 
 async def test_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
     await three_nodes(cluster)
-    await ends_with(cluster, 2, says("fail", value=7, unit="wrong words"))
+    await ends_with(cluster, 2, result_json("fail", value=7, unit="wrong words"))
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
 
     async def called():
@@ -114,7 +114,7 @@ async def test_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
 @pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
 async def test_killed_at_the_job_and_at_its_record_one_job_is_made(cluster, tmp_path, path, after):
     await three_nodes(cluster)
-    await ends_with(cluster, 0, says("pass"))
+    await ends_with(cluster, 0, result_json("pass"))
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
 
     async def released():

@@ -181,9 +181,9 @@ def test_s49_the_message_is_stable_and_does_not_grow_with_the_pods() -> None:
         world.add_pdb("keep", minAvailable=count)
         world.incident(NODE)
         world.run(5)
-        before = len(world.said)
+        before = len(world.status_changes)
         world.run(60)
-        assert len(world.said) == before, "the same state is said once"
+        assert len(world.status_changes) == before, "the same state is said once"
         lengths.append(len(world.message(NODE)))
         drain = drain_of(world)
         assert len(drain.waiting.named) <= 20

@@ -376,7 +376,7 @@ def test_a_drill_is_on_the_record_of_the_node_until_a_person_says_repaired() -> 
 
 def test_a_quarantine_by_hand_leaves_no_fault_on_record() -> None:
     world = RecordWorld()
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.run_until(NODE, "Quarantined", limit=300, step=5)
     world.keep_records()
     assert node_record_name(NODE) not in world.snapshot().records

@@ -80,7 +80,7 @@ def leased(world: World, name: str) -> None:
 
 
 def by_person(world: World, name: str) -> None:
-    world.open_by_person(name, f"{name}-by-hand")
+    world.open_by_operator(name, f"{name}-by-hand")
 
 
 def unselected(world: World, name: str) -> None:

@@ -75,8 +75,8 @@ class TestBudget:
 
     def test_a_person_counts_and_is_not_blocked(self) -> None:
         world = fleet(20, budget=share(5))
-        world.open_by_person("n1", "one")
-        world.open_by_person("n2", "two")
+        world.open_by_operator("n1", "one")
+        world.open_by_operator("n2", "two")
         world.run(5)
         assert ours(world) == ["n1", "n2"]
         world.incident("n3")

@@ -23,7 +23,7 @@ class TestRefusals:
         assert world.condition("special", "Blocked") == reason
         assert not world.is_quarantined("special")
         world.now += 1
-        world.open_by_person("special")
+        world.open_by_operator("special")
         world.run(10)
         assert world.is_quarantined("special")
 
@@ -148,11 +148,11 @@ class TestGangs:
         world.incident("n0")
         world.run(5)
         assert world.phase("n0") == "Marked"
-        said = len(world.said)
+        before = len(world.status_changes)
         world.unread.clear()
         world.run(20)
         assert world.condition("n0", "Blocked") == "GangWindow"
-        assert len(world.said) == said + 1
+        assert len(world.status_changes) == before + 1
 
     def test_gangs_that_cannot_be_read_do_not_hold_it_for_ever(self) -> None:
         world = fleet(10)

@@ -9,7 +9,7 @@ import pytest
 from remediator.replica import Replica
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, SetValidated
 from rules.session.validation.jobs import LABEL_JOB
-from tests.support.scenario.repair_world import says
+from tests.support.scenario.repair_world import result_json
 from tests.support.scenario.server.apiserver import OWN
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -26,7 +26,7 @@ class NewNodeWorld(World):
         for name in self.add_nodes(nodes):
             self.nodes[name]["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
         self.busy: set[str] = set()
-        self.says = {name: (0, says("pass")) for name in self.nodes}
+        self.results = {name: (0, result_json("pass")) for name in self.nodes}
         meta = {"name": "gpuward-validate", "namespace": OWN, "uid": "t"}
         self.templates["gpuward-validate"] = {"metadata": meta, "template": TEMPLATE}
 
@@ -59,7 +59,7 @@ class NewNodeWorld(World):
                 pod["status"]["containerStatuses"][0]["name"] = "validate"
                 pod["spec"]["containers"][0]["name"] = "validate"
                 continue
-            status, text = self.says[node]
+            status, text = self.results[node]
             pod = self.pods[OWN, name]
             ended = {"exitCode": status, "message": text}
             pod["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
@@ -119,7 +119,7 @@ def test_a_busy_node_is_left_alone_and_tried_again_in_an_hour() -> None:
 
 def test_a_failed_test_quarantines_within_budget_and_its_repair_is_tested() -> None:
     world = NewNodeWorld(nodes=3)
-    world.says["n1"] = (2, says("fail", value=7.0))
+    world.results["n1"] = (2, result_json("fail", value=7.0))
     world.sweep_for(300)
     assert world.validated("n1") == "False"
     session = world.session("n1")
@@ -140,7 +140,7 @@ def test_where_the_policy_only_reports_failed_tests_no_session_opens() -> None:
     world.policy = msgspec.structs.replace(
         world.policy, reasons=policy_of(reasons={"ValidationFailed": {"level": "Report"}}).reasons
     )
-    world.says["n1"] = (2, says("fail", value=7.0))
+    world.results["n1"] = (2, result_json("fail", value=7.0))
     world.sweep_for(300)
     assert world.validated("n1") == "False"
     assert world.quarantines == {}
@@ -159,7 +159,7 @@ def test_a_node_with_another_matter_is_not_tested(why: str) -> None:
         case "pause":
             world.pause(nodes=["n0"])
         case "session":
-            world.open_by_person("n0")
+            world.open_by_operator("n0")
         case "mig":
             world.nodes["n0"]["status"]["allocatable"] = {"nvidia.com/mig-1g.10gb": "7"}
         case "shadow":
@@ -192,7 +192,7 @@ def test_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_nothing() ->
 
 def test_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_kept() -> None:
     world = NewNodeWorld(nodes=3)
-    world.says["n1"] = (2, says("fail", value=7.0))
+    world.results["n1"] = (2, result_json("fail", value=7.0))
     world.sweep_for(300)
     assert [world.validated(f"n{index}") for index in range(3)] == ["True", "False", "True"]
     (left,) = world.jobs

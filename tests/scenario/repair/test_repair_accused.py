@@ -128,7 +128,7 @@ def test_the_step_after_a_job_that_refused_follows_within_seconds() -> None:
     world.until(lambda: world.asks(NODE, "GPUNeedsRestart"))
     assert world.now - ended_at <= SOON_S
     assert world.steps_of() == [("ResetGPU", "Failed"), ("RestartNode", "Asked")]
-    after = [said.message for said in world.said if said.at >= ended_at]
+    after = [change.message for change in world.status_changes if change.at >= ended_at]
     assert not [message for message in after if "still uses a GPU" in message]
 
 

@@ -166,7 +166,7 @@ def test_an_action_without_a_ladder_leaves_a_person_in_charge(action: str) -> No
 
 def test_what_a_person_asked_for_is_never_repaired() -> None:
     world = RepairWorld()
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.run(600, step=5)
     assert world.phase(NODE) == "Quarantined"
     assert world.asked() == []
@@ -281,7 +281,7 @@ def test_who_waits_for_a_person_takes_no_place() -> None:
 
 def test_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> None:
     world = RepairWorld(does="hangs", mode="Ask")
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.run(60)
     assert world.condition(NODE, "RepairProposed") == ""
     approved(world, "ReplaceNode")

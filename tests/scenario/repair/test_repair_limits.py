@@ -321,7 +321,7 @@ def test_control_plane_nodes_are_never_repaired() -> None:
     world = RepairWorld(nodes=0, steps=RESTART_ONLY)
     world.add_node(NODE, labels={"node-role.kubernetes.io/control-plane": ""})
     world.add_node("other")
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.incident(NODE)
     world.run(1800, step=10)
     assert world.phase(NODE) == "Quarantined"

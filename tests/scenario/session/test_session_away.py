@@ -150,7 +150,7 @@ def test_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
 def test_a_persons_request_in_the_middle_is_no_cause_that_came_back() -> None:
     world = at("Validating")
     world.run(60)
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.run(10)
     assert world.phase(NODE) != "Validating"
     world.reboot(NODE)

@@ -8,7 +8,7 @@ from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import format_time
 from rules.session.taint_restore import BOOT_WORK_S
-from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after, fleet
+from tests.support.scenario.fleets import NODE, TAINTED, at, evictions_after, fleet
 from tests.support.scenario.session_world import CrashError, World, policy_of
 
 
@@ -28,7 +28,7 @@ def boot_and_uncordon(world: World, after: float = 60.0) -> None:
     world.run(3)
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 class TestTheDriverManager:
     def test_its_uncordon_is_put_back_once_and_said_aloud(self, phase: str) -> None:
         world = at(phase)

@@ -43,7 +43,7 @@ def test_the_same_input_twice_gives_the_same_decisions_and_the_same_words() -> N
         for name in ("n2", "n0", "n1"):
             world.incident(name)
         world.run(120, step=2)
-        runs.append((world.said, [(at, wire, code) for at, _, wire, code in world.sent]))
+        runs.append((world.status_changes, [(at, wire, code) for at, _, wire, code in world.sent]))
     assert runs[0] == runs[1]
 
 
@@ -159,14 +159,14 @@ def test_a_long_boot_id_and_a_name_cut_at_a_dot_are_written_as_they_fit() -> Non
     world = world_of(name, "n1", "n2", "n3")
     world.nodes[name]["status"]["nodeInfo"]["bootID"] = "b" * 80
     world.healths[name]["status"]["bootID"] = "b" * 80
-    world.open_by_person(name)
+    world.open_by_operator(name)
     world.run_until(name, "Quarantined", limit=120)
     assert len(world.session(name).spec.boot_id) <= 64
 
 
 def test_a_session_in_an_unknown_phase_is_said_and_nothing_is_done_to_its_node() -> None:
     world = world_of()
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.run_until(NODE, "Quarantined", limit=120)
     (session,) = world.quarantines.values()
     session["status"]["phase"] = "Banana"

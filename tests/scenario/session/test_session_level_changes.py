@@ -75,7 +75,7 @@ class TestThePolicyOnlyReports:
         world.now += 10
         # The word is the fault's own: who says it is what counts.
         cause = {"source": "Human", "reason": FAULT, "severity": "Degraded", "by": "ada"}
-        world.open_by_person(NODE, causes=[cause])
+        world.open_by_operator(NODE, causes=[cause])
         world.run(5)
         use(world, **REPORT)
         world.run(1200, step=20)
@@ -208,7 +208,7 @@ class TestANarrowerSelector:
 
     def test_a_person_decides_about_any_node(self) -> None:
         world = fleet(3, nodeSelector="pool=training")
-        world.open_by_person(NODE)
+        world.open_by_operator(NODE)
         world.run_until(NODE, "Quarantined", limit=30)
 
 

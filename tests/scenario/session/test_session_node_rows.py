@@ -7,7 +7,7 @@ import pytest
 from rules.api import writes as d
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import utc_of
-from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, drain_of, evictions_after, fleet
+from tests.support.scenario.fleets import NODE, OPEN, TAINTED, at, drain_of, evictions_after, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
@@ -115,7 +115,7 @@ class TestUnreachable:
 
 
 class TestStaleHealth:
-    @pytest.mark.parametrize("phase", MARKED)
+    @pytest.mark.parametrize("phase", TAINTED)
     def test_nothing_is_released_while_the_agent_is_silent(self, phase: str) -> None:
         world = at(phase)
         world.silence(NODE)

@@ -13,11 +13,11 @@ from rules.api.quarantine_taint import AUTOSCALER_ANNOTATIONS
 from rules.api.timestamps import parse_time
 from rules.session.decide import decide
 from rules.session.observation import observe, sessions_by_node
-from tests.support.scenario.fleets import MARKED, NODE, OPEN, at, drain_of, evictions_after, fleet
+from tests.support.scenario.fleets import NODE, OPEN, TAINTED, at, drain_of, evictions_after, fleet
 from tests.support.scenario.session_world import World
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 class TestUndoneByAPerson:
     def test_uncordon_cancels(self, phase: str) -> None:
         world = at(phase)
@@ -277,7 +277,7 @@ class TestOptOut:
         world.run(30)
         assert world.sessions(NODE) == []
 
-    @pytest.mark.parametrize("phase", MARKED)
+    @pytest.mark.parametrize("phase", TAINTED)
     def test_s10_the_mark_stays_until_a_person_releases(self, phase: str) -> None:
         world = at(phase)
         world.nodes[NODE]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
@@ -322,7 +322,7 @@ class TestReleaseNow:
         assert ("1 of its causes still holds" in world.message(NODE)) == holds
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 def test_deleting_the_object_cancels(phase: str) -> None:
     world = at(phase)
     name = world.session(NODE).name
@@ -338,7 +338,7 @@ def test_a_second_session_joins_the_first() -> None:
     world = at("Quarantined")
     first = world.session(NODE).name
     world.now += 10
-    world.open_by_person(NODE)
+    world.open_by_operator(NODE)
     world.run(5)
     assert world.quarantines["by-hand"]["status"]["phase"] == "Cancelled"
     assert f"joined {first}" in world.quarantines["by-hand"]["status"]["message"]
@@ -351,7 +351,7 @@ def test_a_second_session_joins_the_first() -> None:
 
 def test_a_person_needs_only_a_node_and_a_cause() -> None:
     world = fleet(5)
-    world.open_by_person("n2")
+    world.open_by_operator("n2")
     world.run(20)
     session = world.session("n2")
     assert session.spec.node_uid == world.node("n2").uid
@@ -362,7 +362,7 @@ def test_a_person_needs_only_a_node_and_a_cause() -> None:
 def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
     world = fleet(4)
     world.add_pod("slow", "n0", grace=600)
-    world.open_by_person("n0")
+    world.open_by_operator("n0")
     world.run(10)
     assert world.phase("n0") == "Draining"
     world.silence("n0")
@@ -376,6 +376,6 @@ def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
 
 def test_a_person_who_names_no_node_is_told() -> None:
     world = fleet(2)
-    world.open_by_person("typo")
+    world.open_by_operator("typo")
     world.run(2)
     assert world.phase("typo") == "NodeGone"

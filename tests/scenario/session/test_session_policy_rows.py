@@ -131,7 +131,7 @@ class TestShadow:
     def test_what_a_person_asks_for_meanwhile_waits_and_is_done_with_a_policy(self) -> None:
         world = World(UnreadPolicy())
         world.add_nodes(10)
-        world.open_by_person(NODE)
+        world.open_by_operator(NODE)
         world.run(60)
         assert (world.phase(NODE), world.condition(NODE, "Blocked")) == ("Pending", "PolicyUnread")
         world.policy = policy_of(budget=ROOMY)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from rules.api import writes as d
 from rules.api.names import LABEL_OPT_OUT
 from rules.api.quarantine import Mode
-from tests.support.scenario.fleets import MARKED, NODE, OPEN, at
+from tests.support.scenario.fleets import NODE, OPEN, TAINTED, at
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
@@ -60,7 +60,7 @@ def test_what_an_owner_undid_is_no_cancel(phase: str) -> None:
     assert world.unschedulable(NODE)
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 @pytest.mark.parametrize("what", ["pause", "opt-out", "selector", "Shadow"])
 def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, what: str) -> None:
     world = at(phase, release={"healthyFor": "1h"})
@@ -163,7 +163,7 @@ def test_an_opt_out_while_waiting_means_no_mark() -> None:
     assert not world.is_quarantined(NODE)
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 def test_a_repeat_offender_is_never_released_by_itself_at_any_phase(phase: str) -> None:
     world = at(phase)
     for number in range(2):

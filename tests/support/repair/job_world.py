@@ -1,6 +1,7 @@
-"""A node that our own Jobs repair: its operator's pods, its agent that lets go, the Job's program.
+"""A node that our own Jobs repair: its operator's pods, its agent that closes NVML, the Job's
+program.
 
-The agent's health status stands still as long as it has let go of the driver, so a reset is seen
+The agent's health status does not change while it has closed the driver, so a reset is seen
 only after everybody is back.
 """
 
@@ -25,7 +26,7 @@ class JobWorld(ProviderWorld):
         """At each reset: whether everybody had been moved off."""
         self._reset_at: float | None = None
         self.pods_stay = False
-        """Whether the node's kubelet says nothing of the end of its pods."""
+        """Whether the node's kubelet does not report the end of its pods."""
         super().__init__(name, step, "heals", **repair)
         self.ending = does
 
@@ -43,7 +44,7 @@ class JobWorld(ProviderWorld):
 
     @property
     def released(self) -> str | None:
-        """The annotation for which the agent lets go."""
+        """The annotation that makes the agent close NVML."""
         found: str | None = self.nodes[NODE]["metadata"]["annotations"].get(ANNOTATION_RELEASE_GPU)
         return found
 

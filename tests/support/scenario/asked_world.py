@@ -24,9 +24,15 @@ class _AskedApi:
         self._world = world
 
     async def call(
-        self, lane: object, method: str, path: str, *, query: Mapping[str, str] | None = None,
-        body: Any = None, **_: Any,
-    ) -> Answer:  # fmt: skip
+        self,
+        call_queue: object,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        **_: Any,
+    ) -> Answer:
         if method == "GET":
             return self._world.read(path, query or {})
         assert path.endswith("/eviction"), (method, path)
@@ -52,7 +58,7 @@ class _WorldTime:
 
 
 def planned(world: World, policy: Policy | None = None) -> dict[str, dict[str, Any]]:
-    """What `plan -o json` says now, by node."""
+    """Return the output of `plan -o json`, by node."""
     cluster = Cluster(_AskedApi(world), _WorldTime(world), print)  # type: ignore[arg-type]
     options = argparse.Namespace(nodes=[], selector=None, output="json")
     asked = plan_by(cluster, policy or world.policy, "policy", options, in_force=True)

@@ -10,7 +10,7 @@ from rules.api.workloads import PdbView
 
 
 def pod(name: str = "web-1", **parts: Any) -> PodView:
-    """A running, ready pod of a ReplicaSet on `n0`; keywords replace whole sections."""
+    """A running, ready pod of a ReplicaSet on `n0`; keywords replace sections."""
     owner = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",

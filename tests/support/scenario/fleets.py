@@ -12,7 +12,7 @@ from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 NODE = "n0"
 OPEN = ["Pending", "Marked", "Draining", "Quarantined", "Validating"]
-MARKED = OPEN[1:]
+TAINTED = OPEN[1:]
 NO_ROOM = {**ROOMY, "maxUnavailable": {"percent": 0, "atMost": 0}}
 
 

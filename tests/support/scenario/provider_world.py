@@ -78,7 +78,7 @@ def steps_for(name: str, step: str, **more: Any) -> dict[str, Any]:
 
 
 class ProviderWorld(RepairWorld):
-    """One node at fault, and whoever repairs it."""
+    """One faulty node and its repair provider."""
 
     def __init__(self, name: str, step: str, does: str = "heals", **repair: Any) -> None:
         super().__init__(nodes=0, does=does)
@@ -132,7 +132,7 @@ class ProviderWorld(RepairWorld):
         status["gpus"] = [{"uuid": f"GPU-{NODE}-0", "index": 0, "serial": "s0"}]
         status["expectedGpus"] = {"count": 1}
 
-    # ------------------------------------------------------------------ what stands there
+    # ------------------------------------------------------------------ state
 
     def requests(self) -> list[dict[str, Any]]:
         """Objects and Nodes that carry a request of gpuward."""
@@ -225,9 +225,9 @@ class ProviderWorld(RepairWorld):
         for one in self.requests():
             if "conditions" in one.get("status", {}) and one in self.nodes.values():
                 continue
-            words = ("Succeeded", "Complete", "NodeReady", "SignalSent", "Ready")
+            conditions = ("Succeeded", "Complete", "NodeReady", "SignalSent", "Ready")
             one.setdefault("status", {})["conditions"] = [
-                {"type": word, "status": "True"} for word in words
+                {"type": one, "status": "True"} for one in conditions
             ]
             self.touch(one)
 

@@ -173,27 +173,27 @@ class RecordWorld(RepairWorld):
 
 
 RUNS_S = 120.0
-CHECK = {"id": "memory", "gpu": "GPU-n0-0", "value": 0.0, "unit": "wrong words"}
+CHECK = {"id": "memory", "gpu": "GPU-n0-0", "value": 0.0, "unit": "wrong values"}
 
 
-def says(verdict: str, **check: Any) -> str:
+def result_json(verdict: str, **check: Any) -> str:
     """What the container of a test leaves in its termination log."""
     checks = [{**CHECK, "verdict": verdict, **check}]
     return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
 
 
-WORDS = {
-    "passes": (0, says("pass")),
-    "fails": (2, says("fail", value=7.0)),
-    "is slow": (1, says("degraded", id="peer", value=30.0, unit="GB/s", floor=301.0)),
-    "could not test": (3, says("unknown", id="start")),
+OUTCOMES = {
+    "passes": (0, result_json("pass")),
+    "fails": (2, result_json("fail", value=7.0)),
+    "is slow": (1, result_json("degraded", id="peer", value=30.0, unit="GB/s", floor=301.0)),
+    "could not test": (3, result_json("unknown", id="start")),
     "fails without a check": (2, json.dumps({"verdict": "fail"})),
-    "says nothing": (1, ""),
+    "is silent": (1, ""),
     "is no JSON": (0, "all good, believe me"),
-    "speaks too long": (0, says("pass", note="x" * 5000)),
-    "contradicts itself": (0, says("pass", floor=400.0, value=30.0)),
+    "speaks too long": (0, result_json("pass", note="x" * 5000)),
+    "contradicts itself": (0, result_json("pass", floor=400.0, value=30.0)),
     "cannot start": (127, ""),
-    "passes and is killed": (137, says("pass")),
+    "passes and is killed": (137, result_json("pass")),
 }
 """Exit status and termination log of a test that ends by itself."""
 HAPPENS = {"hangs", "vanishes", "is elsewhere", "is not ours", "is another", "reboots", "twice"}
@@ -286,7 +286,7 @@ class ValidationWorld(RepairWorld):
             job["becomes"] = "passes"
             self.reboot(job["spec"]["template"]["spec"]["nodeName"])
             return
-        status, text = WORDS.get(becomes, WORDS["passes"])
+        status, text = OUTCOMES.get(becomes, OUTCOMES["passes"])
         for pod in self.pods.values():
             if pod["metadata"]["labels"].get(LABEL_JOB) == name:
                 ended = {"exitCode": status, "reason": "Completed" if status == 0 else "Error"}

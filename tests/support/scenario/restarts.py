@@ -2,7 +2,7 @@
 
 A `World` keeps what happened to it. `difference` ends the agent behind one step, restores it from
 what it had published, lets it look at what is there as the collectors do, plays the rest, and
-compares what the node says then with the life without that restart.
+compares the node's status with that of a run without the restart.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,8 +53,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
-    """What the node says: health and reason, and each active incident without its history."""
+class NodeStatus:
+    """The node's status: health and reason, and each active incident without its history."""
 
     health: str
     reason: str
@@ -74,7 +74,7 @@ def reborn(state: NodeState, now: float, boot: str, rules: Thresholds) -> NodeSt
 
 
 class Present:
-    """What the collectors would find if they looked now: the last of each kind."""
+    """The facts that collectors would report now: the last of each kind."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[object, ...], Observation] = {}
@@ -135,16 +135,16 @@ class Difference:
     """What a restart changed, and whether something was under way that it may forget."""
 
     after: int
-    found: Says
-    expected: Says
-    then: Says
-    """What it said when the agent ended."""
+    found: NodeStatus
+    expected: NodeStatus
+    then: NodeStatus
+    """The status when the agent ended."""
     under_way: bool
 
     @property
     def documented(self) -> bool:
         """Whether `docs/decisions.md` allows it: what was under way is forgotten or begins again,
-        and nothing more severe comes of it than what was said already.
+        and its severity does not exceed what was already published.
         """
         return self.under_way and self.found.disruption <= max(
             self.expected.disruption, self.then.disruption
@@ -169,14 +169,16 @@ def difference(
         state = _next(state, step)
         present.take(step)
     alone = states[at + len(rest)]
-    if says(state, last) == says(alone, last):
+    if node_status(state, last) == node_status(alone, last):
         return None
     end = replace(last, now=last.now + SETTLE_S)
-    found = says(_settled(state, present, last, end.now), end)
-    expected = says(_settled(alone, present, last, end.now), end)
+    found = node_status(_settled(state, present, last, end.now), end)
+    expected = node_status(_settled(alone, present, last, end.now), end)
     if found == expected:
         return None
-    return Difference(at, found, expected, says(states[at], begun), is_under_way(states[at]))
+    return Difference(
+        at, found, expected, node_status(states[at], begun), is_under_way(states[at])
+    )
 
 
 def is_under_way(state: NodeState) -> bool:
@@ -204,10 +206,10 @@ def is_under_way(state: NodeState) -> bool:
     return bool(waits or between or state.repeats)
 
 
-def says(state: NodeState, step: Step) -> Says:
-    """What the node says at that time."""
+def node_status(state: NodeState, step: Step) -> NodeStatus:
+    """Return the node's status at that time."""
     judged = assess(state, step.now, step.rules)
-    return Says(
+    return NodeStatus(
         health=judged.health.value,
         reason=judged.reason,
         incidents=frozenset(

@@ -163,7 +163,7 @@ class Cluster:
         self.nodes[node]["status"]["nodeInfo"]["bootID"] = f"{base}-{int(number) + 1}"
         self.healths[node]["status"]["bootID"] = f"{base}-{int(number) + 1}"
         ready = self.nodes[node]["status"]["conditions"][0]
-        # Until something changes the kubelet says the same again every five minutes only.
+        # An unchanged kubelet reports every five minutes only.
         ready["lastHeartbeatTime"] = format_time(self.now)
         self.set_ready(node, ready["status"])
 
@@ -276,7 +276,7 @@ class Cluster:
             "spec": {"scope": scope or {"all": True}, "reason": "incident 42", "by": "ada"},
         }
 
-    def open_by_person(self, node: str, name: str = "by-hand", **spec: Any) -> None:
+    def open_by_operator(self, node: str, name: str = "by-hand", **spec: Any) -> None:
         self.quarantines[name] = {
             "metadata": self._meta(name),
             "spec": {

@@ -166,8 +166,8 @@ class World(Watches):
         """The same cluster at this moment, apart from this one; its leader has just died."""
         other = object.__new__(type(self))
         memo: dict[int, Any] = {id(self): other, id(self._policy): self._policy}
-        # What was said and sent stays as it is.
-        memo |= {id(told): told.copy() for told in (self.sent, self.said, self.gets)}
+        # Recorded changes and requests never change.
+        memo |= {id(log): log.copy() for log in (self.sent, self.status_changes, self.gets)}
         own = {name: value for name, value in vars(self).items() if name not in _OF_ONE_LIFE}
         vars(other).update(copied(own, memo))
         other._loop = VirtualLoop()
@@ -215,9 +215,9 @@ class World(Watches):
     def phases(self, node: str) -> list[str]:
         """The phases the node's sessions went through, in order."""
         seen: list[str] = []
-        for said in self.said:
-            if said.node == node and (not seen or seen[-1] != said.phase):
-                seen.append(said.phase)
+        for change in self.status_changes:
+            if change.node == node and seen[-1:] != [change.phase]:
+                seen.append(change.phase)
         return seen
 
     def snapshot(self) -> FleetSnapshot:
@@ -329,8 +329,8 @@ W = TypeVar("W", bound=World)
 def kill_points(world: W, live: Callable[[], object]) -> list[tuple[Write, W]]:
     """Each write of that life, with the cluster as a leader leaves it that dies before it.
 
-    Events are left out: nothing rests on them, so that whoever dies before one leaves what one
-    leaves that dies before the write after it.
+    Events are left out: nothing rests on them, so that a process that dies before one leaves what
+    one leaves that dies before the write after it.
     """
     found: list[tuple[Write, W]] = []
 

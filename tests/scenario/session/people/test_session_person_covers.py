@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules.api.timestamps import format_time
-from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after, fleet
+from tests.support.scenario.fleets import NODE, TAINTED, at, evictions_after, fleet
 from tests.support.scenario.session_world import World
 
 DAY = 86_000
@@ -300,7 +300,7 @@ class TestOtherWordsOfPeople:
         assert len(world.sessions(NODE)) == 1
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 def test_nothing_is_evicted_for_what_was_released_at_any_phase(phase: str) -> None:
     world = at(phase)
     end(world)

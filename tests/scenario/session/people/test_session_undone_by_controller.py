@@ -7,7 +7,7 @@ import pytest
 from rules.api.names import TAINT_QUARANTINE
 from rules.api.timestamps import format_time
 from rules.session.taint_restore import AGAIN_S
-from tests.support.scenario.fleets import MARKED, NODE, at, evictions_after
+from tests.support.scenario.fleets import NODE, TAINTED, at, evictions_after
 from tests.support.scenario.session_world import World
 
 UPGRADER = "system-upgrade-controller"
@@ -42,7 +42,7 @@ def tainted(world: World) -> bool:
     return any(t["key"] == TAINT_QUARANTINE for t in world.nodes[NODE]["spec"].get("taints", []))
 
 
-@pytest.mark.parametrize("phase", MARKED)
+@pytest.mark.parametrize("phase", TAINTED)
 class TestAControllersUncordon:
     def test_is_undone_once_and_the_session_goes_on(self, phase: str) -> None:
         world = at(phase)

@@ -271,6 +271,6 @@ def test_a_session_whose_node_is_gone_names_it() -> None:
 
 def test_a_person_who_gave_no_code_is_named_as_who_asked() -> None:
     world = fleet(5)
-    world.open_by_person(NODE, causes=[{"source": "Human", "message": "drill"}])
+    world.open_by_operator(NODE, causes=[{"source": "Human", "message": "drill"}])
     world.run(5)
     assert world.session(NODE).status.reason == "Human"

@@ -103,7 +103,7 @@ def test_a_session_that_went_with_its_definition_is_opened_again(away_s: int) ->
 
 def test_an_operators_quarantine_that_went_with_its_definition_is_opened_again() -> None:
     world = fleet(6)
-    world.open_by_person("n0")
+    world.open_by_operator("n0")
     world.run_until("n0", "Quarantined", limit=120)
     world.undefine("gpuquarantines")
     for _ in range(200):

@@ -226,7 +226,7 @@ class TestAPersonsSessionBesideTheSelection:
     def waiting(self, **labels: str) -> World:
         world = selected_world()
         world.add_node("aside", labels=labels)
-        world.open_by_person("aside")
+        world.open_by_operator("aside")
         world.run(5)
         return world
 

@@ -12,13 +12,13 @@ from rules.api.timestamps import parse_time
 from tests.support.scenario.repair_world import (
     HAPPENS,
     NODE,
-    WORDS,
+    OUTCOMES,
     ValidationWorld,
     validation_policy,
 )
 from tests.support.scenario.server.apiserver import OWN
 
-COMES_TO_NOTHING = sorted({*WORDS, *HAPPENS} - {"passes", "fails", "is slow", "reboots"})
+COMES_TO_NOTHING = sorted({*OUTCOMES, *HAPPENS} - {"passes", "fails", "is slow", "reboots"})
 
 
 def test_s35_a_test_runs_under_quarantine_and_its_pass_releases_the_node() -> None:

@@ -34,7 +34,7 @@ W = TypeVar("W", bound=d.Write)
 JSON = "application/json"
 _NO_UNICODE = re.compile("[\ud800-\udfff]")
 HEARTBEAT_S = 300.0
-"""How often an agent says that it lives, as the real one does."""
+"""Heartbeat period of an agent, as the real one has."""
 OWN = "gpuward"
 """Our own namespace."""
 EVICTED = "EvictionByEvictionAPI"
@@ -42,8 +42,8 @@ VERSIONS = {one["spec"]["group"]: one["spec"]["versions"][0]["name"] for one in 
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One change of what a session says."""
+class StatusChange:
+    """One change of a session's phase or message."""
 
     at: float
     node: str
@@ -70,7 +70,7 @@ class ApiServer(Cluster):
         self.unreadable: dict[str, ReadState] = {}
         """Resources whose reading fails, and how."""
         self.rejected: list[str] = []
-        """What the schemas said of writes."""
+        """Schema violations of writes."""
         self.crash_after: int | None = None
         self.meddler: Any = None
         """Called with every write before it is applied: somebody else writes in between."""
@@ -88,8 +88,8 @@ class ApiServer(Cluster):
         """GPUEvidence objects by name."""
         self.own_leases: dict[str, dict[str, Any]] = {}
         """Leases of our own namespace, by name."""
-        self.said: list[Said] = []
-        """Every change of what a session says, as it was stored."""
+        self.status_changes: list[StatusChange] = []
+        """Every change of a session's phase or message, in order."""
 
     def put(
         self, api_version: str, resource: str, name: str, namespace: str = "", **body: Any
@@ -185,7 +185,7 @@ class ApiServer(Cluster):
         if status >= 300:
             return refusal(status, refused[1] if refused else "", name=getattr(write, "name", ""))
         if isinstance(write, d.WriteSessionStatus):
-            self._says(write)
+            self._record_change(write)
         return answer_of(status, stored)
 
     def dry_run(self, eviction: d.EvictPod) -> Answer:
@@ -206,11 +206,11 @@ class ApiServer(Cluster):
         self.own_leases[name] = {"metadata": self._meta(name), "spec": wire.body["spec"]}
         return answer_of(200, self.own_leases[name])
 
-    def _says(self, write: d.WriteSessionStatus) -> None:
-        said = Said(self.now, write.node, write.status.phase, write.status.message)
-        last = next((s for s in reversed(self.said) if s.node == write.node), None)
-        if last is None or (last.phase, last.message) != (said.phase, said.message):
-            self.said.append(said)
+    def _record_change(self, write: d.WriteSessionStatus) -> None:
+        change = StatusChange(self.now, write.node, write.status.phase, write.status.message)
+        last = next((s for s in reversed(self.status_changes) if s.node == write.node), None)
+        if last is None or (last.phase, last.message) != (change.phase, change.message):
+            self.status_changes.append(change)
 
     def _evicted(self, eviction: d.EvictPod, wire: Request) -> Answer:
         if not self.eviction_answers:
@@ -377,7 +377,7 @@ def encoded(body: object) -> bytes:
 
 
 def refusal(code: int, message: str = "", *, name: str = "") -> Answer:
-    """A Status; `name` where it says about which object."""
-    said = {"kind": "Status", "status": "Failure", "code": code, "message": message}
-    said |= {"reason": _REASONS[code]} if code in _REASONS else {}
-    return answer_of(code, said | ({"details": {"name": name}} if name else {}))
+    """Return a Status; `name` is the object it is about."""
+    body = {"kind": "Status", "status": "Failure", "code": code, "message": message}
+    body |= {"reason": _REASONS[code]} if code in _REASONS else {}
+    return answer_of(code, body | ({"details": {"name": name}} if name else {}))

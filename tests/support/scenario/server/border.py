@@ -46,7 +46,7 @@ class Process:
         self.crashed = False
         self.surprises: list[BaseException] = []
         self.never = asyncio.Event()
-        """What whoever hangs waits for."""
+        """What a hanging caller waits for."""
         self.alone: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
 
@@ -81,7 +81,9 @@ class Process:
 
 
 class _MemoryApi(Api):
-    """Calls that a server in this process answers; pace, turns and slots are the real ones."""
+    """Calls that a server in this process answers; rate limiter, turns and slots are the real
+    ones.
+    """
 
     def __init__(self, process: Process, *args: Any) -> None:
         super().__init__(*args)
@@ -109,7 +111,7 @@ class _MemoryApi(Api):
 
     async def _send(
         self,
-        lane: CallQueue,
+        call_queue: CallQueue,
         method: str,
         path: str,
         query: Mapping[str, str] | None,
@@ -133,11 +135,11 @@ class _MemoryApi(Api):
         wire = Request(method=method, path=path, body=body, content_type=media[0])
         try:
             answer = process.answer(method, path, query or {}, wire)
-            if lane is CallQueue.EVICT:
+            if call_queue is CallQueue.EVICT:
                 await asyncio.sleep(EVICTION_S)
             return answer
         except CrashError:
-            # The process is dead from here on, and so is whoever asked.
+            # The process and its callers are dead from here on.
             process.crashed = True
             process.stop()
         except Exception as error:
@@ -149,7 +151,7 @@ class _MemoryApi(Api):
 
 
 class _SayingGateway(Gateway):
-    """Says what it sends to whoever takes it."""
+    """Passes its messages to a callback."""
 
     async def send(self, write: Write, about: AboutWrite | None = None) -> Sent:
         before = _SENDING.set(write)

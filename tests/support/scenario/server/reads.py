@@ -227,10 +227,10 @@ def _named(name: str, item: Object) -> Object:
 
 
 def _published(health: Object) -> Object:
-    """The health status as its agent says it: sick while an incident is active."""
+    """The health status as its agent publishes it: unhealthy while an incident is active."""
     status = health["status"]
     active = {i["severity"] for i in status.get("incidents", ()) if i.get("active")}
     if status.get("health") != "Healthy" or not active:
         return health
-    said = "Unhealthy" if "Fatal" in active else "Degraded"
-    return {**health, "status": {**status, "health": said}}
+    value = "Unhealthy" if "Fatal" in active else "Degraded"
+    return {**health, "status": {**status, "health": value}}

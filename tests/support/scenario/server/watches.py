@@ -1,7 +1,7 @@
-"""The watches of the virtual cluster: what changed is shown to whoever watches.
+"""The watches of the virtual cluster: changes are sent to every watcher.
 
 Tests and controllers change the objects in place. `show` finds what changed since it was last
-shown, gives it a new version where whoever changed it did not, and writes the events.
+shown, gives it a new version where the writer did not, and writes the events.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ class _Shown:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.whole = b""
+        self.encoded_object = b""
         """All of it: that nothing changed, as mostly, is seen at once."""
         self.wires: dict[str, tuple[bytes, str]] = {}
         self.watches: list[MemoryWatch] = []
@@ -31,27 +31,27 @@ class MemoryWatch:
     status = 200
 
     def __init__(self, selection: Selection, silence_s: float, clock: Callable[[], float]) -> None:
-        """`silence_s`: after that long without a word whoever watches takes it for broken."""
+        """`silence_s`: after so long without an event the watcher treats it as broken."""
         self.selection = selection
         self._silence_s = silence_s
         self._clock = clock
-        self._said_at = clock()
+        self._sent_at = clock()
         self.sent: dict[str, Object] = {}
-        """What whoever watches knows, by key."""
+        """What the watcher knows, by key."""
         self.content = self
         self._chunks: list[bytes] = []
         self._more = asyncio.Event()
         self._closed = False
 
     def say(self, kind: str, item: bytes) -> None:
-        self._said_at = self._clock()
+        self._sent_at = self._clock()
         self._chunks.append(b'{"type":"%s","object":%s}\n' % (kind.encode(), item))
         self._more.set()
 
     @property
     def due_at(self) -> float:
-        """When something has to be said, so that the silence does not become too long."""
-        return self._said_at + self._silence_s / 2
+        """When the next bookmark is due."""
+        return self._sent_at + self._silence_s / 2
 
     def is_due(self) -> bool:
         return self._clock() >= self.due_at
@@ -82,10 +82,10 @@ class Watches(Reads):
         """How fast a replica's calls go out; None: as in production."""
         self._collections: dict[str, _Shown] = {}
         self._quiet_until = 0.0
-        """Before then none of the watches has waited long enough for a word."""
+        """No bookmark is due before then."""
 
     def watch(self, path: str, query: Mapping[str, str], silence_s: float) -> MemoryWatch:
-        """A watch that begins with what there is: whoever asks has listed it at this moment."""
+        """A watch that begins with what there is: the caller has just listed it."""
         shown = self._collections.setdefault(path, _Shown(path))
         watch = MemoryWatch(Selection(path, query), silence_s, lambda: self.now)
         self._show(shown)
@@ -119,7 +119,7 @@ class Watches(Reads):
         return path.rpartition("/")[2] in self.undefined
 
     def forget_watches(self) -> None:
-        """Whoever watched is gone."""
+        """The watcher is gone."""
         for shown in self._collections.values():
             for watch in shown.watches:
                 watch.close()
@@ -131,14 +131,14 @@ class Watches(Reads):
             self._show(shown)
 
     def say_nothing_changed(self) -> None:
-        """A bookmark to everybody who has waited long enough for a word."""
+        """Send a bookmark to each watcher that is due."""
         if self.now < self._quiet_until:
             return
         watches = [watch for shown in self._collections.values() for watch in shown.watches]
         if due := [watch for watch in watches if watch.is_due()]:
-            mark = encoded({"metadata": {"resourceVersion": str(self.version)}})
+            bookmark = encoded({"metadata": {"resourceVersion": str(self.version)}})
             for watch in due:
-                watch.say("BOOKMARK", mark)
+                watch.say("BOOKMARK", bookmark)
         self._quiet_until = min((watch.due_at for watch in watches), default=self.now)
 
     async def say_now_and_then(self) -> None:
@@ -151,8 +151,8 @@ class Watches(Reads):
         found = self.collection(shown.path)
         if not found and not shown.wires:
             return
-        whole = encoded(found)
-        if whole == shown.whole:
+        encoded_object = encoded(found)
+        if encoded_object == shown.encoded_object:
             return
         changed: list[tuple[int, str, bytes, Object | None]] = []
         for key, item in found.items():
@@ -163,7 +163,7 @@ class Watches(Reads):
             version = item["metadata"].get("resourceVersion", "0")
             if known is not None and known[1] == version:
                 self.touch(item)
-                whole = b""
+                encoded_object = b""
                 item = self.collection(shown.path)[key]
                 wire, version = encoded(item), item["metadata"]["resourceVersion"]
             shown.wires[key] = wire, version
@@ -172,7 +172,7 @@ class Watches(Reads):
             self.version += 1
             del shown.wires[key]
             changed.append((self.version, key, b"", None))
-        shown.whole = whole
+        shown.encoded_object = encoded_object
         for at, key, wire, now in sorted(changed, key=lambda one: one[0]):
             for watch in shown.watches:
                 self._tell(watch, key, wire, now, at)
