@@ -198,7 +198,7 @@ class Drains(EdgePart):
         """Stop evictions after a failed pass; report the failure from the second one on."""
         drain.failures += 1
         drain.wanted = ()
-        if drain.failures >= drain_plan.SAID_FROM:
+        if drain.failures >= drain_plan.REPORTED_FROM:
             if drain.steered is not d.Evicting.WATCH:
                 drain.plan, drain.memory = plan, plan.memory
             self._wake(node)

@@ -175,7 +175,7 @@ class OwnerEvents(EdgePart):
             causes = causes_in_effect(session, self._world.snapshot())
             health = self._world.healths.get(gone.node)
             status = health.status if health is not None and not health.doubt else None
-            event = blockers.owner_reported(gone, session.name, causes, status, self._clock.now())
+            event = blockers.owner_event(gone, session.name, causes, status, self._clock.now())
             self._events.send(event)
 
 

@@ -238,11 +238,11 @@ async def policy_in_force(cluster: Cluster, namespace: str) -> PolicyInForce:
 
 def unread_said(word: LeaderStatus) -> str:
     """That Shadow is an accident, and what to do; "" where it is none."""
-    words = shadow_of(UnreadPolicy())
-    if not word.unread or words is None:
+    texts = shadow_of(UnreadPolicy())
+    if not word.unread or texts is None:
         return ""
     return (
-        f"{words.said} ({word.unread}): nothing is done for nodes that fail; kubectl gpuward "
+        f"{texts.state} ({word.unread}): nothing is done for nodes that fail; kubectl gpuward "
         "preflight looks at the policy, kubectl cordon NODE keeps new work off one"
     )
 
@@ -250,8 +250,8 @@ def unread_said(word: LeaderStatus) -> str:
 async def unusable(error: CommandError, cluster: Cluster, namespace: str) -> str:
     """The policy says what this version cannot take; what holds meanwhile."""
     word = (await leadership(cluster, namespace)).word
-    words = shadow_of(UnreadPolicy()) if word.unread else None
-    meanwhile = words.said if words else _LAST_GOOD if word.last_good else _EITHER
+    texts = shadow_of(UnreadPolicy()) if word.unread else None
+    meanwhile = texts.state if texts else _LAST_GOOD if word.last_good else _EITHER
     return f"the policy cannot be used ({error}): {meanwhile}"
 
 
@@ -311,14 +311,14 @@ async def in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeVi
                 "installed): nothing is touched, unless a remediator read one before"
             )
         )
-    elif (words := shadow_of(policy)) is not None and by_accident(policy):
+    elif (texts := shadow_of(policy)) is not None and by_accident(policy):
         return (
-            f"; {words.said}: nothing is touched before it can, and until then kubectl cordon "
-            f"{node.name} keeps new work off"
+            f"; {texts.state}: the node is unchanged until it reads one. Until then, kubectl "
+            f"cordon {node.name} keeps new work off"
         )
-    elif words is not None:
+    elif texts is not None:
         # before all else: the end of that would change nothing
-        return f"; {words.said}, so nothing is touched"
+        return f"; {texts.state}, so the node is unchanged"
     if exclusions.opted_out(node):
         command = f"kubectl label node {node.name} {names.LABEL_OPT_OUT}-"
         return f"; the node is opted out, nothing is done to it before: {command}"

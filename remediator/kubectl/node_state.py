@@ -18,7 +18,7 @@ from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.fleet.node_health import HealthNow, health_now
-from rules.policy.policy import Policy, ShadowWords, shadow_of
+from rules.policy.policy import Policy, ShadowTexts, shadow_of
 from rules.session import exclusions, observation
 from rules.session.causes import CauseContext, actionable
 from rules.session.external import external_of
@@ -87,7 +87,7 @@ class NodeLook:
         return self.policy is not None and self.policy.mode == Mode.SHADOW
 
     @property
-    def shadow_words(self) -> ShadowWords | None:
+    def shadow_texts(self) -> ShadowTexts | None:
         """Why that is so, and what ends it; None where it is not, or nobody may know."""
         return shadow_of(self.policy)
 

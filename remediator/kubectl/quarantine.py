@@ -136,7 +136,7 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
     """
     session, name = look.session, look.name
     if look.shadow and (session is not None or not by_accident(look.policy)):
-        why = look.shadow_words.said if look.shadow_words is not None else "the policy is Shadow"
+        why = look.shadow_texts.state if look.shadow_texts is not None else "the policy is Shadow"
         return f"This touches nothing of {name}: {why}, and its session says why."
     evicted = (
         f"{pods} on it, what may go is evicted within its budgets" if pods else "no pods are on it"

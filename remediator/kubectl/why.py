@@ -281,9 +281,9 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
         return f"{look.name}: {look.health_now.word}, {state}{decided}"
     status = session.status
     since = timestamps.age(status.phase_since or session.metadata.creation_timestamp, look.now)
-    text = look.shadow_words
-    nobody = f", {text.nobody}" if text is not None and text.nobody else ""
-    shadow = f", Shadow: nothing is touched{nobody}" if look.shadow else ""
+    texts = look.shadow_texts
+    unintended = f": {texts.unintended}" if texts is not None and texts.unintended else ""
+    shadow = f", Shadow, node unchanged{unintended}" if look.shadow else ""
     waits = blocked_by(status)
     decided_by: dict[str, str] = {WhyNot.HOLD: operators.HELD, WhyNot.PAUSED: operators.PAUSED}
     blocker = (

@@ -211,7 +211,7 @@ def pod_lines(session: QuarantineView | None) -> Iterator[str]:
     drain = session.status.drain if session is not None else None
     if session is None or drain is None:
         return
-    if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.NATURE_DAEMON]:
+    if left := [note for note in drain.left_by_policy.named if note.why != LeftBy.DAEMON_SET]:
         yield f"left on it by policy: {messages.pod_list(quarantine.pods_of(left))}"
     if drain.evicted and drain.recent:
         more = ", the last" if drain.evicted > len(drain.recent) else ""

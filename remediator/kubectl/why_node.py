@@ -218,7 +218,7 @@ def left_to_people(look: NodeLook) -> bool:
 def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
     """The first thing that keeps a session from opening, or from touching the node."""
     until = timestamps.utc(found.until) if found.until is not None else ""
-    shadow = look.shadow_words
+    shadow = look.shadow_texts
     match found.not_opened:
         case NotOpened.OPTED_OUT:
             label = f"kubectl label node {look.name} {names.LABEL_OPT_OUT}-"
@@ -236,8 +236,8 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
                 "severe fault may"
             )
             yield f"{last.name}: {last.status.message}"
-        case _ if shadow is not None and shadow.nobody:
-            yield f"nothing is touched in Shadow, {shadow.nobody}; {shadow.enforced} ends that"
+        case _ if shadow is not None and shadow.unintended:
+            yield f"nothing in Shadow: {shadow.unintended}; {shadow.ended_by} ends Shadow"
         case _ if shadow is not None:
             yield "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
         case _ if look.pauses:

@@ -158,7 +158,7 @@ def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     leaving = messages.still_terminating(drain)
     gone = drain.evicted - len(leaving or ())
     whole = max(1, gone + waiting + stuck + left)
-    on_it = f"{waiting} leaving or waiting, {stuck} blocked, {left} left by failure"
+    on_it = f"{waiting} terminating or waiting, {stuck} blocked, {left} left by failure"
     words = f"{gone} gone, {on_it}" if leaving is not None else f"{gone} evicted; on it: {on_it}"
     return words, [("ok", gone / whole), ("act", waiting / whole), ("bad", (stuck + left) / whole)]
 

@@ -117,10 +117,10 @@ def next_step(session: QuarantineView, sight: CauseContext) -> str:
     if not observation.is_open(session):
         return ""
     if (status.mode or sight.policy.mode) == Mode.SHADOW:
-        words = policy.shadow_of(sight.policy)
-        nobody = f", {words.nobody}" if words is not None and words.nobody else ""
-        ends = f"; {words.enforced} has the node judged again" if words is not None else ""
-        return f"nothing, in Shadow{nobody}{ends}"
+        texts = policy.shadow_of(sight.policy)
+        why = f": {texts.unintended}" if texts is not None and texts.unintended else ""
+        ends = f"; {texts.ended_by} ends Shadow" if texts is not None else ""
+        return f"nothing, in Shadow{why}{ends}"
     if session.spec.release is not None:
         return "it is released at once, as requested; a pause does not stop that"
     waits = any(is_true(status, kind) for kind in ("Blocked", "Paused", "Storm"))

@@ -1,9 +1,9 @@
-"""What blocks a drain, named for people, and what the owner of an evicted pod is reported.
+"""Describe what blocks a drain, and send the owner of an evicted pod an Event.
 
-A blocker says PDB, pods, owner, why, whether waiting helps, and the remedy. The owner of a pod
-that had to go sees neither the Node nor the GPUQuarantine: one Event in the pod's namespace says
-what happened to the pod, on which node, for which cause, under which session, and where to look
-next. It is sent once the API server accepted the eviction or the deletion by force.
+A blocker has the PDB, the pods, their owner, why, whether waiting helps, and the remedy. The owner
+of an evicted pod may see neither the Node nor the GPUQuarantine. So one Event in the pod's
+namespace states what happened to the pod, on which node, for which cause, in which session, and
+what to read next. It is sent once the API server accepted the eviction or the forced deletion.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from rules.text.printable import printable, within_bytes
 
 _POD_NAMES: Final = 3
 _REPORTED_FROM: Final = 3
-"""Contention for a PDB or pod is over after one or two attempts."""
+"""Contention for a PDB or pod ends after one or two attempts."""
 _GANG_REMEDY: Final = (
-    "let the job's owner suspend or end it; a pods rule WaitCompleted waits for its end instead"
+    "ask the job's owner to suspend or stop it, or wait for its end with a pods rule WaitCompleted"
 )
 
 
@@ -42,7 +42,7 @@ HOLDING: Final = frozenset(
         WhyNot.POD_RETURNS,
     }
 )
-"""While one of these lasts the pod is not even asked to go."""
+"""While one of these holds, no eviction of the pod is sent."""
 
 
 def blocker_of(
@@ -51,46 +51,45 @@ def blocker_of(
     outcome: EvictionOutcome | None,
     gang: Gang | None,
     now: float,
-    asked: bool,
+    refused: bool,
 ) -> Refusal | None:
-    """What the PDBs, or the last answer, say about `pod`; None when nothing is in its way.
+    """Return what blocks the eviction of `pod`, from its PDBs or the last response.
 
-    `asked`: the PDB refused another of its pods, so that this one waits as well.
+    `refused`: the PDB refused another of its pods, so this one waits as well.
     """
     block = eviction.judge(pod, pdbs, now)
     if block is not None and block.permanent:
         if block.reason is not WhyNot.BUDGET_NEVER_ALLOWS or gang is None:
             return block
-        why = f"it protects the entire gang {gang.key}, {block.why}"
+        why = f"it covers the entire gang {gang.key}, {block.why}"
         return replace(block, reason=WhyNot.GANG_BUDGET, why=why, remedy=_GANG_REMEDY)
     if outcome is not None and outcome.kind is EvictionKind.PERMANENT and block is None:
-        # The PDB object was changed since that answer: it is asked again.
+        # The PDB changed since that response, so the eviction is sent again.
         outcome = None
-    said = _by_answer(outcome, block, pdbs[0].key if pdbs else "") if outcome is not None else None
-    if said is not None:
-        return said
-    return block if asked or outcome is not None else None
+    key = pdbs[0].key if pdbs else ""
+    by_response = _by_response(outcome, block, key) if outcome is not None else None
+    if by_response is not None:
+        return by_response
+    return block if refused or outcome is not None else None
 
 
-def force_refusal(code: int, said: str) -> Refusal:
-    """A deletion by force that the API server refused, with what it said; what is next differs by
-    who refused it.
-    """
-    why = f"the API server refuses ({said})"
+def force_refusal(code: int, message: str) -> Refusal:
+    """Return why the API server refused a forced deletion, and the remedy."""
+    why = f"the API server refuses forced deletion ({message})"
     if code == 401:
         remedy = "check the remediator's service account and token"
         return Refusal(reason=WhyNot.MISSING_PERMISSION, why=why, remedy=remedy)
-    if lacks_right(code, said):
-        remedy = "apply component force or set drain.onTimeout: Report"
+    if lacks_right(code, message):
+        remedy = "apply the force component or set drain.onTimeout: Report"
         reason = WhyNot.MISSING_PERMISSION
     else:
-        remedy = "ask who runs the admission policy or webhook, or set drain.onTimeout: Report"
+        remedy = "change the admission policy or webhook, or set drain.onTimeout: Report"
         reason = WhyNot.EVICTION_REFUSED
     return Refusal(reason=reason, why=why, permanent=True, remedy=remedy)
 
 
-def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Refusal | None:
-    """The answer in words; the PDB object's numbers where there are some."""
+def _by_response(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Refusal | None:
+    """Return what the response reports, with the PDB's counts if there are any."""
     match outcome.kind:
         case EvictionKind.MISSING_PERMISSION:
             return Refusal(
@@ -102,32 +101,34 @@ def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Ref
         case EvictionKind.UNAUTHORIZED:
             return Refusal(
                 reason=WhyNot.MISSING_PERMISSION,
-                why="the API server does not know the remediator any more",
-                remedy="check its service account and token",
+                why="the API server does not accept the remediator's credentials",
+                remedy="check the remediator's service account and token",
             )
         case EvictionKind.API_BUSY:
-            return Refusal(reason=WhyNot.API_BUSY, why="the API server limits the remediator")
+            return Refusal(reason=WhyNot.API_BUSY, why="the API server throttles the remediator")
         case EvictionKind.UNKNOWN:
-            said = f": {outcome.message}" if outcome.message else ""
-            why = f"the API server gave no usable answer to the eviction{said}"
+            message = f": {outcome.message}" if outcome.message else ""
+            why = f"the API server sent no usable response to the eviction{message}"
             return Refusal(reason=WhyNot.NO_ANSWER, why=why)
         case EvictionKind.REFUSED:
-            return _refused(f"the API server refused it: {outcome.message}")
+            return _refused(f"the API server refused the eviction: {outcome.message}")
         case _ if outcome.of_the_moment and outcome.times >= _REPORTED_FROM:
-            return _refused(f"the API server refused it again and again: {outcome.message}")
+            return _refused(
+                f"the API server refused the eviction {outcome.times} times: {outcome.message}"
+            )
         case EvictionKind.NAMESPACE_ENDING:
             why = "its namespace is being deleted"
             return Refusal(reason=WhyNot.NAMESPACE_ENDING, why=why)
         case EvictionKind.IN_PROGRESS:
-            why = f"a webhook took it over: {outcome.message}"
+            why = f"a webhook handles the eviction: {outcome.message}"
             return Refusal(reason=WhyNot.EVICTION_IN_PROGRESS, why=why)
         case EvictionKind.BUDGET_STALE:
-            why = "the PDB is new and was not computed yet"
+            why = "the PDB is new and not processed yet"
             return Refusal(reason=WhyNot.BUDGET_STALE, why=why, subject=key)
         case EvictionKind.BUDGET_FULL:
             return Refusal(
                 reason=WhyNot.BUDGET_FULL,
-                why=(block.why if block else "") or "the PDB allows no eviction now",
+                why=(block.why if block else "") or "the API server refused the eviction",
                 remedy=block.remedy if block else "",
                 subject=key,
             )
@@ -136,15 +137,15 @@ def _by_answer(outcome: EvictionOutcome, block: Refusal | None, key: str) -> Ref
 
 
 def _refused(why: str) -> Refusal:
-    remedy = "ask who runs the admission webhook"
+    remedy = "check the admission webhooks"
     return Refusal(reason=WhyNot.EVICTION_REFUSED, why=why, remedy=remedy)
 
 
 def grouped(refusals: list[tuple[PodView, Refusal]]) -> tuple[BlockedBy, ...]:
-    """One entry per PDB (or reason) and owner, permanent ones first, names bounded."""
+    """Return one entry per PDB (or reason) and owner, permanent ones first, with bounded names."""
     groups: dict[tuple[bool, str, str, str, str], list[str]] = {}
-    for pod, said in refusals:
-        key = (not said.permanent, said.subject, said.owner, said.why, said.remedy)
+    for pod, one in refusals:
+        key = (not one.permanent, one.subject, one.owner, one.why, one.remedy)
         groups.setdefault(key, []).append(pod.key)
     return tuple(
         BlockedBy(
@@ -152,15 +153,15 @@ def grouped(refusals: list[tuple[PodView, Refusal]]) -> tuple[BlockedBy, ...]:
             pods=quarantine.pods_of((PodNote(name=name) for name in pods), _POD_NAMES),
             owner=owner,
             why=why[:512],
-            permanent=not for_now,
+            permanent=not temporary,
             remedy=remedy,
         )
-        for (for_now, pdb, owner, why, remedy), pods in sorted(groups.items())
+        for (temporary, pdb, owner, why, remedy), pods in sorted(groups.items())
     )
 
 
 def owner_name(pod: PodView, owners: Mapping[str, OwnerView]) -> str:
-    """The outermost known owner, as people call it: `Deployment team-a/trainer`."""
+    """Return the outermost known owner: `Deployment team-a/trainer`."""
     controller = pod.metadata.controller
     if controller is None:
         return ""
@@ -175,32 +176,32 @@ def owner_name(pod: PodView, owners: Mapping[str, OwnerView]) -> str:
 
 
 def worst_of(refusals: list[tuple[PodView, Refusal]]) -> Refusal | None:
-    """The one for the condition Blocked: a lasting one first, stable among equals."""
-    said = (refusal for _, refusal in refusals)
-    return min(said, key=lambda refusal: (not refusal.permanent, refusal.reason), default=None)
+    """Return the refusal for the condition Blocked: a permanent one first, then by reason."""
+    found = (refusal for _, refusal in refusals)
+    return min(found, key=lambda refusal: (not refusal.permanent, refusal.reason), default=None)
 
 
 EVICTED: Final = "QuarantineEvicted"
 DELETED: Final = "QuarantineDeleted"
 _GPUS: Final = 3
-"""How many GPUs of a cause are spelled out."""
-_NAME, _SAID = 96, 200
-"""Characters of a name and of an operator's own words."""
+"""How many GPUs of a cause are listed."""
+_NAME, _TEXT = 96, 200
+"""The most characters of a name and of an operator's text."""
 _CAUSE_BYTES: Final = 360
-"""Room for the cause: the session and where to look next come after it."""
+"""The most bytes of the cause, which leaves room for the session and the command."""
 
 
-def owner_reported(
+def owner_event(
     gone: EvictPod | DeletePod,
     session: str,
     causes: Sequence[Cause],
-    verdict: HealthStatus | None,
+    health: HealthStatus | None,
     now: float,
 ) -> EmitEvent:
-    """The Event about one pod that goes by a request of gpuward."""
+    """Return the Event about one pod that gpuward evicted or deleted."""
     forced = isinstance(gone, DeletePod)
-    did = f"Deleted by force ({gone.by_policy})" if isinstance(gone, DeletePod) else "Evicted"
-    why = within_bytes(printable(_causes(causes, verdict or HealthStatus())), _CAUSE_BYTES)
+    done = f"Force-deleted ({gone.by_policy})" if isinstance(gone, DeletePod) else "Evicted"
+    why = within_bytes(printable(_causes(causes, health or HealthStatus())), _CAUSE_BYTES)
     return EmitEvent(
         node=gone.node,
         node_uid="",
@@ -210,29 +211,29 @@ def owner_reported(
         kind="Warning" if forced else "Normal",
         reason=DELETED if forced else EVICTED,
         message=messages.bounded(
-            f"{did} from node {gone.node}, which is taken out of service for {why}, GPUQuarantine "
-            f"{session}; more: kubectl gpuward why {gone.node}, or ask whoever runs the cluster."
+            f"{done} from node {gone.node}, which is out of service for {why}. GPUQuarantine: "
+            f"{session}. Run kubectl gpuward why {gone.node}, or ask the cluster operator."
         ),
         at=now,
         key=session,
     )
 
 
-def _causes(causes: Sequence[Cause], verdict: HealthStatus) -> str:
-    """The most severe cause in words, and how many more there are."""
+def _causes(causes: Sequence[Cause], health: HealthStatus) -> str:
+    """Return the most severe cause, and how many more there are."""
     first, more = quarantine.most_severe(causes), len(causes) - 1
     if first is None:
-        return "a cause that is over by now"
-    return f"{_cause(first, verdict)}{f' and {more} more' if more else ''}"
+        return "a cause that is closed now"
+    return f"{_cause(first, health)}{f' and {more} more' if more else ''}"
 
 
-def _cause(cause: Cause, verdict: HealthStatus) -> str:
+def _cause(cause: Cause, health: HealthStatus) -> str:
     if cause.source == "Human":
-        said = f" ({cause.message[:_SAID]})" if cause.message else ""
-        return f"a request of {cause.by[:_NAME] or 'an operator'}{said}"
-    incident = next((one for one in verdict.incidents if one.id == cause.incident), None)
+        text = f" ({cause.message[:_TEXT]})" if cause.message else ""
+        return f"a request of {cause.by[:_NAME] or 'an operator'}{text}"
+    incident = next((one for one in health.incidents if one.id == cause.incident), None)
     uuids = incident.gpus if incident is not None else ()
-    known = {gpu.uuid: gpu for gpu in verdict.gpus}
+    known = {gpu.uuid: gpu for gpu in health.gpus}
     gpus = [_gpu(uuid, known.get(uuid)) for uuid in uuids[:_GPUS]]
     more = f" and {len(uuids) - _GPUS} more" if len(uuids) > _GPUS else ""
     on = f" on {', '.join(gpus)}{more}" if gpus else ""

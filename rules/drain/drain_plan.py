@@ -1,10 +1,9 @@
-"""What a drain plan is made from and what it says: input, clock, result.
+"""The input, the timeout and the result of a drain plan.
 
-`rules.drain.plan` plans a drain. Two plans are made here: the one of a node whose pods cannot be
-listed, where nobody is evicted and the session reports why, and the one of a drained node, which
-names pods that came past the scheduler with `spec.nodeName`. Neither taint nor cordon stops
-those; they are reported and never evicted, since whoever puts a pod there by name has a reason,
-or a controller that would do it again. Pure.
+`rules.drain.plan` plans a drain. This module makes two other plans. For a node whose pods cannot
+be listed, no pod is evicted and the session reports why. For a drained node, the plan lists pods
+that `spec.nodeName` bound to it without the scheduler. Neither taint nor cordon stops those pods.
+They are reported and never evicted, because their controller would create them again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,7 @@ from rules.policy.policy import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainInput:
-    """One uncached look at a node, with what is known about its pods' surroundings."""
+    """One uncached list of a node's pods, with their PDBs, owners and volumes."""
 
     node: str
     session: str
@@ -41,7 +40,7 @@ class DrainInput:
     claims: Mapping[str, ClaimView] = field(default_factory=dict)
     """PersistentVolumeClaims by `namespace/name`."""
     no_room: frozenset[str] = frozenset()
-    """UIDs of pods whose GPUs fit no other node now (asked for Degraded drains only)."""
+    """UIDs of pods whose GPUs fit no other node now; Degraded drains only."""
     severity: str = "Degraded"
     drain: DrainStatus = field(default_factory=DrainStatus)
     last_active_at: float | None = None
@@ -50,19 +49,19 @@ class DrainInput:
 
 
 OUTAGE_S: Final = 90.0
-"""A session is decided at least every 60 s; a longer silence was an outage, not a drain."""
+"""A session is decided at least every 60 s. A longer gap is an outage of the remediator."""
 
 
 def was_away(now: float, last_active_at: float | None) -> bool:
-    """Whether nobody of gpuward decided the session for longer than happens at work: what happened
-    in between was seen by nobody. False where nothing is known of the time before.
+    """Return whether the remediator was away for longer than `OUTAGE_S`; False if the last
+    decision is unknown.
     """
     return last_active_at is not None and now - last_active_at > OUTAGE_S
 
 
 def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
-    """When the drain would have started had nothing suspended it, without the latest outage: what
-    waits with a bound counts from here, so that no bound is used up while nobody was there.
+    """Return the start of the drain, moved by suspended time and the latest outage. Timeouts count
+    from here, so an outage uses up none of them.
     """
     started = timestamps.parse_time(drain.started_at)
     if started is None:
@@ -79,63 +78,63 @@ def overdue(
     now: float,
     last_active_at: float | None,
 ) -> bool:
-    """Whether the drain has been at work for longer than the policy gives it."""
+    """Return whether the drain has worked for longer than its timeout."""
     return now - worked_since(drain, now, last_active_at) > policy.drain_timeout_s(severity)
 
 
 OwnerWanted = tuple[str, OwnerReference]
-"""Namespace and reference of an owner to look up (GET)."""
+"""Namespace and reference of an owner to read (GET)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """What the last lists mean. Counts are exact; names are bounded in `status`."""
+    """The plan after the last list. Counts are exact; `status` bounds the names."""
 
     memory: DrainMemory
     evict: tuple[EvictPod, ...] = ()
-    """Who may be asked to go now, in order; the PDB queue decides who really is."""
+    """Pods that may be evicted now, in order. The PDB queue decides which ones are."""
     force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
-    """By policy, past the deadline: send each pair in order, one pod at a time."""
+    """Forced deletions after the timeout: each pair is sent in order, one pod at a time."""
     force_due: bool = False
-    """The time of a pod is over, and no eviction of it was refused yet: it is asked first."""
+    """The timeout of a pod has passed, but no eviction of it was refused yet: evict it first."""
     force_refused: Refusal | None = None
-    """Why the API server lets none of `force` be sent; those pods are asked to go as before."""
+    """Why the API server refuses forced deletion. Those pods are evicted as before."""
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: WhyNot | None = None
-    unseen: Refusal | None = None
-    """Why the node could not be checked; nobody goes meanwhile (`rules.drain.drain_plan`)."""
+    unlisted: Refusal | None = None
+    """Why the node's pods could not be listed. No pod is evicted meanwhile."""
     needs_human: WhyNot | None = None
     waiting: tuple[str, ...] = ()
     leaving: int = 0
-    """How many pods are on their way out."""
+    """How many pods terminate."""
     leaves_by: float | None = None
-    """When the last of them must have gone, where one has a long grace of its own."""
+    """When the last of them must have terminated, if one has a long grace period."""
     stuck: tuple[PodNote, ...] = ()
     left_by_policy: tuple[PodNote, ...] = ()
     left_by_failure: tuple[PodNote, ...] = ()
     drained: bool = False
     probed: bool = False
-    """Dry run: every pod that would be evicted has its answer."""
+    """Dry run: every eviction has a response."""
     arrived: tuple[str, ...] | None = None
-    """Pods that came after the node was drained; None where nobody watched for them."""
+    """Pods that were bound to the node after it was drained; None if the pods were not listed."""
     using_gpus: tuple[str, ...] = ()
-    """Pods on a drained node that use a GPU all the same, whoever left them there."""
+    """Pods on a drained node that use a GPU."""
     own_jobs: tuple[str, ...] = ()
-    """Those of `using_gpus` that are of Jobs of gpuward: they end by themselves."""
+    """Those of `using_gpus` that belong to Jobs of gpuward, which end by themselves."""
     clear_since: float | None = None
-    """Since which uncached list no pod used a GPU, in all lists up to `listed_at`."""
+    """The first of the uncached lists, up to `listed_at`, in which no pod used a GPU."""
     others_clear_since: float | None = None
-    """The same of every pod but those of Jobs of gpuward."""
+    """The same without the pods of gpuward's Jobs."""
     listed_at: float | None = None
     """When the drained node was last listed."""
     wake_at: float | None = None
     wants_owners: tuple[OwnerWanted, ...] = ()
-    """To look up before the next plan. A node is not drained before its DaemonSets are known; one
-    that may not be read counts as existing (put any `OwnerView` under its UID)."""
+    """Owners to read before the next plan. A node is not drained before its DaemonSets are known.
+    One that gpuward may not read counts as existing (put any `OwnerView` under its UID)."""
 
     def status(self, drain: DrainStatus) -> DrainStatus:
-        """`drain` with this plan's progress; its clock stays."""
-        refused = self.force_refused if self.unseen is None else None
+        """Return `drain` with the progress of this plan and the same start."""
+        refused = self.force_refused if self.unlisted is None else None
         return DrainStatus(
             evicted=self.memory.evicted,
             recent=self.memory.recent,
@@ -149,42 +148,43 @@ class DrainPlan:
         )
 
 
-SAID_FROM: Final = 2
-"""The first failure in a row is answered by looking again; saying it would be one more write."""
+REPORTED_FROM: Final = 2
+"""After one failure the pods are only listed again. A report would be one more write."""
 _NO_RIGHT: Final = frozenset({401, 403})
 
 
-def not_listed(memory: DrainMemory, before: DrainPlan | None, code: int, said: str) -> DrainPlan:
-    """The API server answered `code` to the list of the node's pods (0: it did not answer)."""
-    clause = f"the node's pods cannot be listed ({said[:300]})"
+def not_listed(
+    memory: DrainMemory, before: DrainPlan | None, code: int, message: str
+) -> DrainPlan:
+    """Return the plan after the list of pods failed with `code` (0: no response)."""
+    clause = f"the node's pods cannot be listed ({message[:300]})"
     if code in _NO_RIGHT:
         refusal = Refusal(
             reason=WhyNot.MISSING_PERMISSION,
-            why=f"{clause}, grant the remediator list on pods",
+            why=f"{clause}. Grant the remediator list on pods",
             permanent=True,
         )
     else:
-        refusal = Refusal(reason=WhyNot.PODS_NOT_LISTED, why=f"{clause}, it is tried again")
-    return _unseen(memory, before, refusal)
+        refusal = Refusal(reason=WhyNot.PODS_NOT_LISTED, why=f"{clause}. The list is retried")
+    return _unlisted(memory, before, refusal)
 
 
 def failed(memory: DrainMemory, before: DrainPlan | None, where: str) -> DrainPlan:
-    """The remediator itself failed over the node's pods, at `where`."""
+    """Return the plan after an unexpected error of the remediator at `where`."""
     refusal = Refusal(
         reason=WhyNot.UNEXPECTED_ERROR,
-        why="the remediator failed over the node's pods in a way nobody foresaw "
-        f"({where}), nobody is evicted and it is tried again, report it with the log of "
-        "gpuward-remediator",
+        why=f"unexpected error while handling the node's pods ({where}). No pod is evicted until "
+        "a retry succeeds. Report it with the log of gpuward-remediator",
         permanent=True,
     )
-    return _unseen(memory, before, refusal)
+    return _unlisted(memory, before, refusal)
 
 
-def _unseen(memory: DrainMemory, before: DrainPlan | None, refusal: Refusal) -> DrainPlan:
+def _unlisted(memory: DrainMemory, before: DrainPlan | None, refusal: Refusal) -> DrainPlan:
     return DrainPlan(
         memory=replace(memory, clear_since=None),
         blocked_reason=refusal.reason,
-        unseen=refusal,
+        unlisted=refusal,
         needs_human=refusal.reason if refusal.permanent else None,
         waiting=before.waiting if before is not None else (),
         left_by_policy=before.left_by_policy if before is not None else (),
@@ -195,12 +195,11 @@ def _unseen(memory: DrainMemory, before: DrainPlan | None, refusal: Refusal) -> 
 _GOING = frozenset({Fate.EVICT, Fate.WAITS, Fate.STUCK})
 _BY_POLICY = frozenset({LeftBy.POLICY_SKIP, LeftBy.POLICY_UNMANAGED})
 LISTED_AGAIN_S: Final = (60.0, 120.0)
-"""How soon a drained node is listed again: it takes no pod but one that is bound to it by name,
-and an operator acts on that."""
+"""How soon a drained node is listed again. It gets only pods that are bound to it by name."""
 BUSY_AGAIN_S: Final = (10.0, 20.0)
-"""How soon where the last list showed who is in the way of a repair: people wait for their end."""
-# The GPU Operator's validator binds its test pods to its own node, in the name of the operator's
-# configuration, each time the driver or the validator restarts there. That belongs to a repair.
+"""How soon a drained node is listed again while its pods block a repair."""
+# The GPU Operator's validator binds test pods to its own node each time the driver or the
+# validator restarts there. Their owner is the operator's configuration. That is part of a repair.
 _VALIDATES = frozenset({("nvidia.com", "ClusterPolicy"), ("nvidia.com", "NVIDIADriver")})
 
 
@@ -217,11 +216,11 @@ def plan_watch(
     certain: bool = False,
     own_namespace: str = "",
 ) -> DrainPlan:
-    """Who arrived: all that a drain would not have left, and any new GPU pod that policy leaves.
+    """Return the plan of a drained node with the pods that arrived since.
 
-    `since` is when the node was drained; older pods that stay by policy are on record. `before` is
-    what the list before this one said; `certain`: this one is no moment old, so that a repair may
-    rest on it.
+    Those are all pods that a drain would evict, and new GPU pods that the policy leaves. `since`
+    is when the node was drained: older pods that stay by policy are on record. `before` is the
+    plan of the previous list. `certain`: the list is fresh enough for a repair.
     """
     at = Moment(
         now=now, started_at=since, severity=severity, policy=policy, own_namespace=own_namespace
@@ -229,7 +228,7 @@ def plan_watch(
     here = [p for p in sorted(pods, key=lambda pod: pod.key) if p.spec.node_name == node]
     arrived = tuple(_named(pod) for pod in here if _arrived(pod, at, since))
     running = [pod for pod in here if not pod.finished]
-    # A Job of gpuward sees all GPUs and asks the scheduler for none.
+    # A Job of gpuward uses all GPUs but requests none.
     own = {_named(pod) for pod in running if is_own_job(pod, own_namespace)}
     using = {_named(pod) for pod in running if pod.gpus > 0 or pod.doubt}
     others_clear = certain and not arrived and not using - own
@@ -247,7 +246,7 @@ def plan_watch(
 
 
 def listed_again_s(plan: DrainPlan) -> tuple[float, float]:
-    """After how many seconds, at least and at most, a list that nothing rests on is made again."""
+    """Return after how many seconds, at least and at most, a drained node is listed again."""
     return BUSY_AGAIN_S if plan.arrived or plan.using_gpus else LISTED_AGAIN_S
 
 
@@ -255,11 +254,11 @@ def _arrived(pod: PodView, at: Moment, since: float) -> bool:
     controller = pod.metadata.controller
     if controller is not None and (controller.group, controller.kind) in _VALIDATES:
         return False
-    verdict = fate.fate_of(pod, frozenset(), at)
-    if verdict.fate in _GOING:
+    assessment = fate.fate_of(pod, frozenset(), at)
+    if assessment.fate in _GOING:
         return True
-    # A debugging pod of the people who repair the node asks for no GPU.
-    return verdict.left_by in _BY_POLICY and pod.gpus > 0 and pod.metadata.created_at > since
+    # A debugging pod for the repair requests no GPU.
+    return assessment.left_by in _BY_POLICY and pod.gpus > 0 and pod.metadata.created_at > since
 
 
 def _named(pod: PodView) -> str:

@@ -1,10 +1,10 @@
-"""What a PodDisruptionBudget will say to an eviction, and what an answer to one means.
+"""Predict whether a PodDisruptionBudget allows an eviction, and classify eviction responses.
 
-`judge` reads the PDB and `classify` the HTTP answer together with the PDBs that select the pod.
-The table is that of the Kubernetes eviction registry (1.36), with what was found on a real
-control plane. Permanence is judged from the PDB and never from the text of a 429: Job pods under
-`maxUnavailable` answer "still being processed" for ever, and bare pods answer a plain refusal.
-Nothing else reads eviction answers. Pure.
+`judge` reads the PDB. `classify` reads the HTTP response together with the PDBs that select the
+pod. The rules are those of the Kubernetes eviction registry (1.36), checked on a real control
+plane. Whether waiting helps is decided from the PDB, never from the text of a 429: for Job pods
+under `maxUnavailable` it is "still being processed" forever. No other module reads eviction
+responses.
 """
 
 import re
@@ -22,12 +22,12 @@ from rules.text.printable import printable
 
 _ALWAYS_ALLOW: Final = "unhealthyPodEvictionPolicy: AlwaysAllow"
 STALE_S: Final = 60.0
-"""A PDB younger than this may simply not have been checked by the disruption controller."""
+"""The disruption controller may not have processed a younger PDB yet."""
 
 
 def matching(pod: PodView, pdbs: Iterable[PdbView]) -> tuple[PdbView, ...]:
-    """The PDBs of the pod's namespace that select it, by name; unreadable selectors are ignored
-    (as the Eviction API does).
+    """Return the PDBs that select the pod, by name. PDBs with an invalid selector are ignored, as
+    in the Eviction API.
     """
     found = []
     for pdb in pdbs:
@@ -42,15 +42,15 @@ def matching(pod: PodView, pdbs: Iterable[PdbView]) -> tuple[PdbView, ...]:
 
 
 def ignores_budget(pod: PodView) -> bool:
-    """Whether the Eviction API does not ask a PDB: pending, finished and terminating pods."""
+    """Return whether the Eviction API ignores PDBs: for pending, finished and terminating pods."""
     return pod.finished or pod.terminating or pod.status.phase == "Pending"
 
 
 def needs_turn(pod: PodView, pdbs: tuple[PdbView, ...]) -> bool:
-    """Whether the pod's eviction spends a disruption of its PDB, so that it takes a turn there.
+    """Return whether the pod's eviction uses a disruption of its PDB and waits in its queue.
 
-    What the Eviction API lets go without asking (`ignores_budget`, unready pods that the PDB
-    does not hold) may even be what opens the budget for the others.
+    Other evictions (`ignores_budget`, unready pods that the PDB does not protect) may even allow
+    the evictions that wait.
     """
     if not pdbs or ignores_budget(pod):
         return False
@@ -58,7 +58,7 @@ def needs_turn(pod: PodView, pdbs: tuple[PdbView, ...]) -> bool:
 
 
 def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Refusal | None:
-    """What the pod's PDBs (`matching`) say now; None where an eviction may be tried."""
+    """Return why the pod's PDBs (`matching`) refuse an eviction now; None if they may allow it."""
     if not pdbs or ignores_budget(pod):
         return None
     if len(pdbs) > 1:
@@ -68,12 +68,12 @@ def judge(pod: PodView, pdbs: tuple[PdbView, ...], now: float) -> Refusal | None
             subject=pdbs[0].key,
             why=f"{names} select the same pod, which the Eviction API does not support",
             permanent=True,
-            remedy="make one of them not select the pod",
+            remedy="change the selector of one of them",
         )
     pdb = pdbs[0]
     if not pod.ready and _unready_may_go(pdb):
         return None
-    block = standing_refusal(pdb, now)
+    block = permanent_refusal(pdb, now)
     if block is None:
         return _refusal_for_now(pod, pdb)
     if pod.ready or block.reason is not WhyNot.BUDGET_NEVER_ALLOWS:
@@ -88,7 +88,7 @@ def _unready_may_go(pdb: PdbView) -> bool:
 
 
 def sync_failure(pdb: PdbView) -> str:
-    """The disruption controller's complaint, "" where it has none."""
+    """Return the error of the disruption controller; "" if it has none."""
     for condition in pdb.status.conditions:
         if condition.type == "DisruptionAllowed" and condition.reason == "SyncFailed":
             return condition.message[:200] or "SyncFailed"
@@ -96,21 +96,21 @@ def sync_failure(pdb: PdbView) -> str:
 
 
 def is_stale(pdb: PdbView, now: float) -> bool:
-    """Whether the controller has not checked this version yet, and still may."""
+    """Return whether the disruption controller has not processed this version of the PDB yet."""
     behind = pdb.status.observed_generation < pdb.metadata.generation
     return behind and not sync_failure(pdb) and now - pdb.metadata.created_at < STALE_S
 
 
-def standing_refusal(pdb: PdbView, now: float) -> Refusal | None:
-    """Why the PDB will go on refusing every ready pod until an operator changes something."""
+def permanent_refusal(pdb: PdbView, now: float) -> Refusal | None:
+    """Return why the PDB refuses every ready pod until it or its workload changes."""
     status = pdb.status
     if failure := sync_failure(pdb):
         return Refusal(
             reason=WhyNot.BUDGET_SYNC_FAILED,
             subject=pdb.key,
-            why=f"the PDB cannot be computed: {failure}",
+            why=f"the disruption controller cannot compute it: {failure}",
             permanent=True,
-            remedy="use an integer minAvailable or protect a workload that has a scale",
+            remedy="use an integer minAvailable, or select a workload with a scale subresource",
         )
     if is_stale(pdb, now) or status.disruptions_allowed > 0:
         return None
@@ -118,7 +118,7 @@ def standing_refusal(pdb: PdbView, now: float) -> Refusal | None:
         return Refusal(
             reason=WhyNot.BUDGET_EXPECTS_NO_PODS,
             subject=pdb.key,
-            why="the PDB expects 0 pods while it selects some (pods without a scalable owner)",
+            why="it expects 0 pods but selects some, which have no scalable owner",
             permanent=True,
             remedy="use an integer minAvailable for pods without a controller",
         )
@@ -126,17 +126,21 @@ def standing_refusal(pdb: PdbView, now: float) -> Refusal | None:
         return Refusal(
             reason=WhyNot.BUDGET_NEVER_ALLOWS,
             subject=pdb.key,
-            why=f"{_asked(pdb)} keeps {status.desired_healthy} of {status.expected_pods} expected",
+            why=f"{_limit(pdb)} and the PDB covers {_pods(status.expected_pods)}",
             permanent=True,
-            remedy="add a replica, relax the PDB, or let the owner stop the workload",
+            remedy="add a replica, relax the PDB, or ask the owner to stop the workload",
         )
     return None
 
 
-def _asked(pdb: PdbView) -> str:
+def _limit(pdb: PdbView) -> str:
     if pdb.spec.min_available is not None:
-        return f"minAvailable {pdb.spec.min_available}"
-    return f"maxUnavailable {pdb.spec.max_unavailable}"
+        return f"minAvailable is {pdb.spec.min_available}"
+    return f"maxUnavailable is {pdb.spec.max_unavailable}"
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
 
 
 def _refusal_for_now(pod: PodView, pdb: PdbView) -> Refusal | None:
@@ -147,16 +151,14 @@ def _refusal_for_now(pod: PodView, pdb: PdbView) -> Refusal | None:
         return Refusal(
             reason=WhyNot.WORKLOAD_UNHEALTHY,
             subject=pdb.key,
-            why=f"the workload is unhealthy already ({status.current_healthy} of "
-            f"{status.desired_healthy} needed)",
-            remedy=f"heal the workload or set {_ALWAYS_ALLOW}",
+            why=f"healthy pods: {status.current_healthy} of {status.desired_healthy} required",
+            remedy=f"repair the workload or set {_ALWAYS_ALLOW}",
         )
     return Refusal(
         reason=WhyNot.BUDGET_FULL,
         subject=pdb.key,
-        why=f"0 disruptions allowed now ({status.current_healthy} healthy, "
-        f"{status.desired_healthy} needed)",
-        remedy="it opens when another pod becomes Ready",
+        why=f"healthy pods: {status.current_healthy}, required: {status.desired_healthy}",
+        remedy="the eviction is retried when another pod is Ready",
     )
 
 
@@ -164,36 +166,36 @@ _DIGITS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class EvictionKind(StrEnum):
-    """What to do next."""
+    """The meaning of an eviction response."""
 
     ACCEPTED = "Accepted"
-    """201: the pod terminates; it is gone when the list no longer shows its UID."""
+    """201: the pod terminates. It is gone once a list does not show its UID."""
     POD_GONE = "PodGone"
     BUDGET_VANISHED = "BudgetVanished"
-    """The PDB went away in between: try again at once, the pod is not gone."""
+    """The PDB was deleted meanwhile: retry at once, the pod still exists."""
     OTHER_POD = "OtherPod"
-    """Another pod has that name now: forget this UID, never retry with the new one."""
+    """Another pod has that name now. It is not evicted in place of the old one."""
     CONTENTION = "Contention"
     POD_CHANGED = "PodChanged"
     BUDGET_FULL = "BudgetFull"
     BUDGET_STALE = "BudgetStale"
     PERMANENT = "Permanent"
-    """An operator must change something; named in `message`."""
+    """Waiting cannot help: `message` is what an operator has to change."""
     IN_PROGRESS = "InProgress"
-    """A webhook took the request over (live migration): the pod leaves later, ask again slowly."""
+    """A webhook handles the request (live migration): the pod leaves later, retry slowly."""
     LEAVING = "Leaving"
-    """Somebody else deleted it already: asking again could only shorten its grace."""
+    """The pod already terminates. Another eviction could only shorten its grace period."""
     API_BUSY = "ApiBusy"
-    """The API server limits us: slow down everywhere, blame no PDB."""
+    """The API server throttles gpuward: slow down everywhere. No PDB is the cause."""
     UNKNOWN = "Unknown"
-    """It may or may not have happened: read the pod, then try again."""
+    """The pod may or may not be evicted: read it, then retry."""
     NAMESPACE_ENDING = "NamespaceEnding"
     MISSING_PERMISSION = "MissingPermission"
     REFUSED = "Refused"
     UNAUTHORIZED = "Unauthorized"
 
 
-_SAYS_NO: Final = frozenset(
+_REFUSALS: Final = frozenset(
     {
         EvictionKind.PERMANENT,
         EvictionKind.IN_PROGRESS,
@@ -205,18 +207,18 @@ _SAYS_NO: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionOutcome:
-    """One classified answer. `retry_after_s` is the server's wish, 0 where it has none."""
+    """One classified response. `retry_after_s` is the server's Retry-After, 0 without one."""
 
     kind: EvictionKind
     message: str = ""
     retry_after_s: float = 0.0
     remedy: str = ""
     times: int = 1
-    """How often in a row the pod's eviction was answered like that (`rules.drain.memory`)."""
+    """How many responses of this kind the pod's eviction got in a row (`rules.drain.memory`)."""
 
     @property
     def done(self) -> bool:
-        """Nothing more is to be sent for this UID."""
+        """No more eviction is sent for this UID."""
         return self.kind in {
             EvictionKind.ACCEPTED,
             EvictionKind.POD_GONE,
@@ -227,12 +229,12 @@ class EvictionOutcome:
 
     @property
     def accepted(self) -> bool:
-        """The pod goes, by this very request."""
+        """This request evicted the pod."""
         return self.kind is EvictionKind.ACCEPTED
 
     @property
     def by_budget(self) -> bool:
-        """The PDB said no: so it would for any other pod that it protects."""
+        """The PDB refused. It would refuse any other pod that it protects, too."""
         return self.kind in {
             EvictionKind.BUDGET_FULL,
             EvictionKind.BUDGET_STALE,
@@ -241,7 +243,7 @@ class EvictionOutcome:
 
     @property
     def of_the_moment(self) -> bool:
-        """Asking again usually helps, so that it is reported only where it does not."""
+        """A retry usually helps, so the response is reported only after several."""
         return self.kind in {
             EvictionKind.BUDGET_VANISHED,
             EvictionKind.CONTENTION,
@@ -250,31 +252,31 @@ class EvictionOutcome:
 
     @property
     def unproven(self) -> bool:
-        """It says that the pod is gone: an admission webhook can answer so, too, and only a read
-        of the pod proves it.
+        """The response claims that the pod is gone. An admission webhook can send it, too, so the
+        pod is read to prove it.
         """
         return self.kind in {EvictionKind.POD_GONE, EvictionKind.OTHER_POD}
 
     @property
     def refused(self) -> bool:
-        """The API server said no to this eviction, for a reason that time alone may not end."""
-        still = self.unproven and self.times > 1
-        return still or self.by_budget or self.kind in _SAYS_NO
+        """The API server refused this eviction, and waiting alone may not help."""
+        repeated = self.unproven and self.times > 1
+        return repeated or self.by_budget or self.kind in _REFUSALS
 
     @property
     def stops_all(self) -> bool:
-        """The API server would answer any request like that now."""
+        """The API server would answer every request like this now."""
         return self.kind in {EvictionKind.API_BUSY, EvictionKind.UNAUTHORIZED}
 
     @property
     def backs_off(self) -> bool:
-        """The pod (or its PDB's queue) waits for the policy's back-off before the next attempt."""
+        """The pod or its PDB's queue waits for the back-off before the next attempt."""
         later = {EvictionKind.UNAUTHORIZED, EvictionKind.UNKNOWN}
-        return self.by_budget or self.kind in _SAYS_NO | later
+        return self.by_budget or self.kind in _REFUSALS | later
 
 
 def no_answer(error: str) -> EvictionOutcome:
-    """Time-out or reset: the outcome is not known."""
+    """Return the outcome of a request that timed out or was reset: unknown."""
     return EvictionOutcome(kind=EvictionKind.UNKNOWN, message=error[:200])
 
 
@@ -286,23 +288,23 @@ def classify(
     pdbs: tuple[PdbView, ...],
     now: float,
 ) -> EvictionOutcome:
-    """Read one answer. `pdbs` are those that select the pod (`rules.drain.eviction.matching`)."""
+    """Classify one response. `pdbs` are those that select the pod (`matching`)."""
     answer = refusal.read_status(body)
-    said = answer or KubeStatus()
-    message = said.message or body[:200].decode("utf-8", "replace")
+    status = answer or KubeStatus()
+    message = status.message or body[:200].decode("utf-8", "replace")
     message = printable(" ".join(message.split()))[:300]
     retry_s = _retry_after_s(headers)
     match status_code:
         case 200 | 201:
             return EvictionOutcome(kind=EvictionKind.ACCEPTED)
         case 404:
-            vanished = said.about == "poddisruptionbudgets"
+            vanished = status.about == "poddisruptionbudgets"
             kind = EvictionKind.BUDGET_VANISHED if vanished else EvictionKind.POD_GONE
             return EvictionOutcome(kind=kind, message=message)
         case 409:
             other = Told.OTHER_UID in refusal.told(message)
             kind = EvictionKind.OTHER_POD if other else EvictionKind.POD_CHANGED
-            if said.about == "poddisruptionbudgets":
+            if status.about == "poddisruptionbudgets":
                 kind = EvictionKind.CONTENTION
             return EvictionOutcome(kind=kind, message=message)
         case 429:
@@ -310,11 +312,11 @@ def classify(
         case 401:
             return EvictionOutcome(kind=EvictionKind.UNAUTHORIZED, message=message)
         case 403:
-            return _forbidden(said, message)
+            return _forbidden(status, message)
         case 500 if Told.SEVERAL_BUDGETS in refusal.told(message):
             block = judge(pod, pdbs, now)
             if block is None or not block.permanent:
-                # The PDB objects are not what the API server saw; its answer is.
+                # The cached PDBs differ from what the API server saw, so its response counts.
                 remedy = "make only one PDB select the pod"
                 block = Refusal(reason=WhyNot.MULTIPLE_BUDGETS, why=message, remedy=remedy)
             return _permanent(block)
@@ -355,13 +357,13 @@ def _permanent(block: Refusal) -> EvictionOutcome:
     return EvictionOutcome(kind=EvictionKind.PERMANENT, message=block.why, remedy=block.remedy)
 
 
-def _forbidden(said: KubeStatus, message: str) -> EvictionOutcome:
-    if NAMESPACE_ENDING in said.causes:
+def _forbidden(status: KubeStatus, message: str) -> EvictionOutcome:
+    if NAMESPACE_ENDING in status.causes:
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
     if not refusal.told(message) & {Told.BY_ADMISSION, Told.BUDGET_NEGATIVE}:
         return EvictionOutcome(
             kind=EvictionKind.MISSING_PERMISSION,
-            message="pods/eviction may not be created",
+            message="the remediator may not create pods/eviction",
             remedy="grant the remediator create on pods/eviction",
         )
     return EvictionOutcome(kind=EvictionKind.REFUSED, message=message)

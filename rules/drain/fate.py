@@ -1,7 +1,7 @@
-"""Which pods leave a node and which stay, and why: one health status per pod.
+"""Decide for each pod of a draining node whether it is evicted, stays or waits, and why.
 
-Pure; called by `rules.drain.plan` for every pod of a node's uncached list. The order of the checks
-is the order of precedence: what can never be evicted first, then what the policy says.
+`rules.drain.plan` calls this for every pod of an uncached list. The checks are in order of
+precedence: pods that can never be evicted first, then the policy.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 KARPENTER_HOLD: Final = "karpenter.sh/do-not-disrupt"
 AUTOSCALER_HOLD: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 STUCK_AFTER_S: Final = 60.0
-"""Grace for the kubelet after deletionTimestamp, which already includes the pod's own grace."""
+"""Extra seconds after deletionTimestamp, which already includes the pod's grace period."""
 DO_NOT_DISRUPT_S: Final = {Severity.FATAL: 600.0, Severity.DEGRADED: 86_400.0}
-"""Seconds for which do-not-disrupt annotations are honoured, by severity of the session: ten
-minutes for a checkpoint where the GPU is lost, a day where work may still end by itself."""
+"""Seconds for which do-not-disrupt annotations are respected, by severity of the session: ten
+minutes for a checkpoint if the GPU is lost, a day if the work may still complete."""
 LONG_GRACE_S: Final = 120
-"""A grace that is worth telling of: four times what a pod has by itself."""
+"""Grace periods from here on are reported: four times the default of a pod."""
 _SYSTEM_PRIORITY: Final = 2_000_000_000
 _NO_RULE: Final = PodRule()
 
@@ -34,76 +34,74 @@ class Fate(StrEnum):
 
     EVICT = "Evict"
     STAYS = "Stays"
-    """By policy or by nature; named in `leftByPolicy` where `why` is not empty."""
+    """Left by policy or by kind; listed in `leftByPolicy` if `why` is not empty."""
     WAITS = "Waits"
-    """It may go later: a job that ends, an annotation that is honoured for a while."""
+    """Evicted later: a job that completes, an annotation that is respected for a while."""
     LEAVING = "Leaving"
     STUCK = "Stuck"
-    """Terminating for too long: still here, and not gone."""
+    """Terminating for too long."""
     OVER = "Over"
-    """Its containers have ended and only a finalizer holds the object: named, waited for no more.
-    """
+    """Its containers have ended and only a finalizer keeps the object: the drain does not wait."""
 
 
 class LeftBy(StrEnum):
-    """What leaves a running pod where it is, in the words of the status."""
+    """Why a running pod stays on the node, as the status lists it."""
 
-    NATURE_STATIC = "static pod"
-    NATURE_DAEMON = "DaemonSet"
+    STATIC_POD = "static pod"
+    DAEMON_SET = "DaemonSet"
     POLICY_SKIP = "policy Skip"
     POLICY_UNMANAGED = "unmanaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAssessment:
-    """One pod's fate. `until` is when waiting or leaving ends."""
+    """One pod's fate. `until` is when it stops waiting or terminating."""
 
     fate: Fate
     why: str = ""
     left_by: LeftBy | None = None
     refusal: Refusal | None = None
-    """What a pod that waits waits for."""
+    """Why a pod waits."""
     until: float | None = None
     leaves_by: float | None = None
-    """When the grace of a pod that leaves is over, where that is more than the usual half minute:
-    it may write a checkpoint."""
+    """When the grace period of a terminating pod ends, if it is long enough for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The drain's circumstances that matter to a single pod."""
+    """The state of the drain that matters to a single pod."""
 
     now: float
     started_at: float
     severity: str
     policy: Policy
     own_namespace: str = ""
-    """Where our own tests under load run."""
+    """The namespace in which gpuward's load tests run."""
 
 
 def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodAssessment:
-    """`missing` are owner UIDs that do not exist any more."""
+    """Return what happens to `pod`. `missing` are owner UIDs that do not exist any more."""
     if _is_mirror(pod):
-        return _left(LeftBy.NATURE_STATIC)
+        return _left(LeftBy.STATIC_POD)
     if pod.finished and not (pod.terminating and pod.metadata.finalizers):
         return PodAssessment(fate=Fate.STAYS)
     controller = pod.metadata.controller
-    # Of any group: OpenKruise's DaemonSets (apps.kruise.io) tolerate a cordon as well.
+    # Of any API group: OpenKruise's DaemonSets (apps.kruise.io) tolerate a cordon, too.
     daemon = controller is not None and controller.kind == "DaemonSet"
     if daemon and controller is not None and controller.uid not in missing:
-        return _left(LeftBy.NATURE_DAEMON)
+        return _left(LeftBy.DAEMON_SET)
     if pod.terminating:
         return _leaving(pod, at.now)
     if pods.is_own_job(pod, at.own_namespace):
-        # Its session ends it.
+        # The session ends it.
         return PodAssessment(fate=Fate.STAYS)
     if pod.doubt:
         return _waits(
             Refusal(
                 reason=WhyNot.POD_UNREADABLE,
-                why=f"it cannot be read in full ({pod.doubt})",
+                why=f"parts of it cannot be read ({pod.doubt})",
                 permanent=True,
-                remedy="update gpuward, or move the pod by hand",
+                remedy="update gpuward, or delete the pod manually",
             )
         )
     rule = pod_rule(pod, at.policy)
@@ -123,7 +121,7 @@ def _waits(refusal: Refusal) -> PodAssessment:
 
 
 def is_critical(pod: PodView) -> bool:
-    """Whether others on the node may need it until they are gone."""
+    """Return whether other pods of the node may need this one until they are gone."""
     name = pod.spec.priority_class_name
     return name in {"system-node-critical", "system-cluster-critical"} or (
         (pod.spec.priority or 0) >= _SYSTEM_PRIORITY
@@ -131,7 +129,7 @@ def is_critical(pod: PodView) -> bool:
 
 
 def pod_rule(pod: PodView, policy: Policy) -> PodRule:
-    """The first rule of the policy that covers the pod."""
+    """Return the first rule of the policy that covers the pod."""
     for rule in policy.pods:
         if rule.namespaces and pod.metadata.namespace not in rule.namespaces:
             continue
@@ -155,17 +153,18 @@ def _leaving(pod: PodView, now: float) -> PodAssessment:
         return PodAssessment(fate=Fate.LEAVING, until=stuck_at, leaves_by=leaves_by)
     if pod.metadata.finalizers and _ended(pod):
         names = ", ".join(sorted(pod.metadata.finalizers)[:2])[:200]
-        why = f"its containers have ended, finalizer {names} holds the object"
+        why = f"its containers have ended, but finalizer {names} keeps the object"
         return PodAssessment(fate=Fate.OVER, why=why)
     running = sorted(s.name for s in _statuses(pod) if s.state.running is not None)
-    what = f"container {running[0][:63]} still runs" if running else "the kubelet has not ended it"
-    return PodAssessment(fate=Fate.STUCK, why=f"{what} after its grace")
+    what = f"container {running[0][:63]} runs" if running else "the kubelet has not removed it"
+    return PodAssessment(fate=Fate.STUCK, why=f"{what} after its grace period")
 
 
 def _ended(pod: PodView) -> bool:
-    """Whether no container of it can hold a device any more.
+    """Return whether no container of the pod can use a device any more.
 
-    The kubelet sets the last phase before the object goes, so that a held one looks finished.
+    The kubelet sets the last phase before it removes the object, so a pod with a finalizer looks
+    finished.
     """
     own = pod.status.container_statuses
     ended = bool(own) and all(s.state.terminated is not None for s in own)
@@ -173,7 +172,7 @@ def _ended(pod: PodView) -> bool:
 
 
 def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
-    """Of all its containers: sidecars and what an operator attached hold devices as well."""
+    """Return the statuses of all its containers, since sidecars may use devices, too."""
     status = pod.status
     return (
         *status.container_statuses,
@@ -183,7 +182,7 @@ def _statuses(pod: PodView) -> tuple[ContainerStatus, ...]:
 
 
 def _held(pod: PodView, at: Moment) -> PodAssessment | None:
-    """Do-not-disrupt annotations, honoured up to a bound that depends on the severity."""
+    """Return whether a do-not-disrupt annotation delays the pod, up to a limit by severity."""
     annotations = pod.metadata.annotations
     fatal = at.severity == Severity.FATAL
     bound = at.started_at + DO_NOT_DISRUPT_S[Severity.FATAL if fatal else Severity.DEGRADED]
@@ -195,22 +194,22 @@ def _held(pod: PodView, at: Moment) -> PodAssessment | None:
         holds.append((bound, KARPENTER_HOLD))
     elif value is not None and (asked := _own_time(pod, value)) is not None:
         holds.append((min(bound, asked), KARPENTER_HOLD))
-    # Two wishes: the longer one is kept.
-    until, word = max(holds, default=(at.now, ""))
-    if not word or at.now >= until:
+    # Of two annotations the longer time counts.
+    until, annotation = max(holds, default=(at.now, ""))
+    if not annotation or at.now >= until:
         return None
     return _waits(
         Refusal(
             reason=WhyNot.DO_NOT_DISRUPT,
-            why=f"{word} is honoured until {timestamps.utc(until)}",
+            why=f"{annotation} is respected until {timestamps.utc(until)}",
             until=until,
-            remedy="remove the annotation to let it go earlier",
+            remedy="remove the annotation to evict the pod earlier",
         )
     )
 
 
 def _own_time(pod: PodView, value: str) -> float | None:
-    """A duration counts from the pod's start; an unreadable value is ignored."""
+    """Return the pod's start plus the duration `value`; None for an invalid value."""
     try:
         length_s = section.parse_duration(value)
     except ValueError:
@@ -226,5 +225,5 @@ def _completing(rule: PodRule, at: Moment) -> PodAssessment | None:
     if until is not None and at.now >= until:
         return None
     limit = f" until {timestamps.utc(until)}" if until is not None else ""
-    why = f"it may end by itself{limit} (policy WaitCompleted)"
+    why = f"the pod may complete{limit} (policy WaitCompleted)"
     return _waits(Refusal(reason=WhyNot.WAIT_COMPLETED, why=why, until=until))

@@ -1,9 +1,8 @@
-"""Gangs: pods that restart together, so that one bad GPU must not cost them two restarts.
+"""Find the gang of a pod: the pods that restart together.
 
-Recognised from the pod's owner chain and from what controllers and schedulers write on it
-(`rules.api.workloads`), whether or not their CRDs are installed here. Used for the
-order of drains (`rules.fleet.quarantined_turns`) and to name a PDB that protects an entire gang
-(`rules.drain.plan`).
+Gangs are recognised by the pod's owner chain and by the labels and annotations of controllers and
+schedulers (`rules.api.workloads`), even if their CRDs are not installed. They set the order of
+drains (`rules.fleet.quarantined_turns`), so that one bad GPU does not restart a gang twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,22 +41,22 @@ _CHAIN_LIMIT: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Gang:
-    """One gang: the outermost workload its pods belong to."""
+    """One gang: the outermost workload of its pods."""
 
     kind: str
     namespace: str
     name: str
     topology_aware: bool = False
-    """Kueue places it by topology: it heals one node at a time, and only one."""
+    """Kueue places it by topology, and can replace one node at a time."""
 
     @property
     def key(self) -> str:
-        """`Kind namespace/name`: how sentences and snapshots name it."""
+        """`Kind namespace/name`: its name in messages and snapshots."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
 def gang_of(pod: PodView, owners: Mapping[str, OwnerView]) -> Gang | None:
-    """The gang `pod` belongs to. `owners` (by UID) may miss any part of the chain."""
+    """Return the gang of `pod`. `owners` (by UID) may lack parts of the owner chain."""
     found = _by_chain(pod, owners) or workloads.workload_of(pod) or workloads.pod_group_of(pod)
     if found is None:
         return None
@@ -67,7 +66,7 @@ def gang_of(pod: PodView, owners: Mapping[str, OwnerView]) -> Gang | None:
 
 
 def _by_chain(pod: PodView, owners: Mapping[str, OwnerView]) -> tuple[str, str] | None:
-    """The outermost gang kind on the way up; labels may still name one further out."""
+    """Return the outermost owner of a gang kind; labels may still name one further out."""
     found: tuple[str, str] | None = None
     owner: OwnerReference | None = pod.metadata.controller
     for _ in range(_CHAIN_LIMIT):
@@ -84,7 +83,7 @@ def _by_chain(pod: PodView, owners: Mapping[str, OwnerView]) -> tuple[str, str] 
 
 
 def gangs_of(pods: Iterable[PodView], owners: Mapping[str, OwnerView]) -> tuple[Gang, ...]:
-    """The gangs with a live GPU pod among `pods`, sorted."""
+    """Return the gangs with a running GPU pod among `pods`, sorted."""
     found = {
         gang
         for pod in pods

@@ -1,8 +1,7 @@
-"""What a running drain remembers between two lists. Losing it (a restart) costs time, never
-safety.
+"""The in-memory state of a drain between two lists.
 
-Pure state: the edge keeps one `DrainMemory` per draining session, hands it to `plan_drain` and
-keeps the one it gets back; `answered` books each eviction answer.
+The remediator keeps one `DrainMemory` per draining session. `plan_drain` returns the next one, and
+`answered` records each eviction response. Losing it in a restart costs time, but is safe.
 """
 
 from __future__ import annotations
@@ -21,48 +20,48 @@ from rules.drain.eviction import EvictionKind, EvictionOutcome
 
 RETURNS: Final = 3
 RETURN_WINDOW_S: Final = 300.0
-"""A controller that puts its pods back on the node so often tolerates the quarantine."""
+"""A controller that recreates its pods on the node this often tolerates the taint."""
 _MOST_PODS: Final = 100
-"""As many pods of one controller are distinguished: about what a kubelet runs."""
+"""The most pods of one controller that are counted, about what a kubelet runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainMemory:
-    """One drain's memory. `evicted` is a count, everything else is about pods still in play."""
+    """The state of one drain. `evicted` is a count; the other fields are about current pods."""
 
     evicted: int = 0
     recent: tuple[str, ...] = ()
     outcomes: Mapping[str, EvictionOutcome] = field(default_factory=dict)
-    """The last answer, by pod UID."""
+    """The last response, by pod UID."""
     owner_of: Mapping[str, str] = field(default_factory=dict)
-    """Controller UID of each pod that was asked to go, by pod UID."""
+    """Controller UID of each listed pod, by pod UID."""
     seen: frozenset[str] | None = None
     """UIDs of the last list; None before the first."""
     returns: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """When a controller put a new pod on the node after one was evicted, by controller UID."""
+    """When a controller created a new pod on the node after an eviction, by controller UID."""
     at_once: Mapping[str, int] = field(default_factory=dict)
-    """The most pods of a controller that one list showed, by controller UID: three pods that come
-    back once each are not one that comes back three times."""
+    """The most pods of a controller in one list, by controller UID: three pods that return once
+    each are not one pod that returns three times."""
     clear_since: float | None = None
-    """Since when every list was the same and had nothing left to evict."""
+    """Since when all lists are equal and have no pod to evict."""
     clear_uids: frozenset[str] = frozenset()
     volumes: frozenset[str] = frozenset()
-    """Claims (`namespace/name`) of the pods that were asked to go."""
+    """Claims (`namespace/name`) of the listed pods."""
     pods_gone_at: float | None = None
     expected: frozenset[str] = frozenset()
-    """Pods (`namespace/name`) that an earlier process was about to evict when it last wrote."""
+    """Pods (`namespace/name`) that the previous leader was about to evict."""
     forced: tuple[str, ...] = ()
-    """Pods deleted by force in this process, bounded; the session's timeline keeps them."""
+    """Pods that this process force-deleted, bounded; the session's timeline keeps them."""
     unforced: Mapping[str, Refusal] = field(default_factory=dict)
-    """Where the API server refused a deletion by force, by pod UID."""
+    """Refused forced deletions, by pod UID."""
 
     @classmethod
     def resume(cls, drain: DrainStatus | None) -> DrainMemory:
-        """Go on from what the session's status says.
+        """Return the state after a restart, from the session's status.
 
-        Who was about to go is on record before anybody is asked (`announced`), so that the next
-        list tells what became of them. Past `MAX_NAMED` the record does not say any more who
-        was counted, and nobody is counted twice.
+        The status lists the pods before any eviction is sent (`announced`), so the next list shows
+        which of them were evicted. With more than `MAX_NAMED` pods the status does not name all
+        that were counted, so none is added.
         """
         if drain is None:
             return cls()
@@ -75,14 +74,12 @@ class DrainMemory:
 
 
 def announced(drain: DrainStatus | None) -> bool:
-    """Whether the stored status says who is to go: evictions that nobody will remember are not
-    sent.
-    """
+    """Return whether the stored status lists the pods to evict, which comes before evictions."""
     return drain is not None and bool(drain.waiting.total or drain.blocked)
 
 
 def answered(memory: DrainMemory, eviction: EvictPod, outcome: EvictionOutcome) -> DrainMemory:
-    """Book the answer to one eviction; dry runs count nothing as evicted."""
+    """Record the response to one eviction; dry runs do not count as evicted."""
     before = memory.outcomes.get(eviction.uid)
     if before is not None and before.of_the_moment and outcome.of_the_moment:
         outcome = replace(outcome, times=before.times + 1)
@@ -99,7 +96,7 @@ def _counted(memory: DrainMemory, pods: Sequence[str]) -> DrainMemory:
 
 
 def _caught_up(memory: DrainMemory, pods: tuple[PodView, ...]) -> DrainMemory:
-    """Count whom an earlier process evicted without living to write it down."""
+    """Count the pods that the previous leader evicted but did not record."""
     evicted = {
         pod.key
         for pod in pods
@@ -111,7 +108,7 @@ def _caught_up(memory: DrainMemory, pods: tuple[PodView, ...]) -> DrainMemory:
 
 
 def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
-    """Book a pod that was deleted by force (policy `onTimeout: Force`)."""
+    """Record a pod that was force-deleted (policy `onTimeout: Force`)."""
     accepted = EvictionOutcome(kind=EvictionKind.ACCEPTED, message="force")
     names = (*memory.forced, f"{eviction.namespace}/{eviction.name}")[-quarantine.MAX_NAMED :]
     unforced = {uid: why for uid, why in memory.unforced.items() if uid != eviction.uid}
@@ -119,12 +116,12 @@ def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
 
 
 def not_forced(memory: DrainMemory, pod_uid: str, refusal: Refusal) -> DrainMemory:
-    """Book a deletion by force that the API server refused: the pod is as blocked as before."""
+    """Record a forced deletion that the API server refused."""
     return replace(memory, unforced={**memory.unforced, pod_uid: refusal})
 
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:
-    """Book a new uncached list: who came back, and whose volumes must detach."""
+    """Record a new uncached list: pods that returned, and volumes that must detach."""
     pods = tuple(pods)
     memory = _caught_up(memory, pods)
     returns, at_once = dict(memory.returns), dict(memory.at_once)
@@ -168,14 +165,14 @@ def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMem
 
 
 def keeps_returning(memory: DrainMemory, owner_uid: str) -> bool:
-    """Whether the controller put its pods back on the node three times within five minutes."""
+    """Return whether the controller recreated its pods on the node 3 times in 5 minutes."""
     times = memory.returns.get(owner_uid, ())
     enough = RETURNS * memory.at_once.get(owner_uid, 1)
     return len(times) >= enough and times[-1] - times[-enough] <= RETURN_WINDOW_S
 
 
 def claims(pod: PodView) -> tuple[str, ...]:
-    """The pod's claims as `namespace/name`."""
+    """Return the pod's claims as `namespace/name`."""
     return tuple(
         f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
         for volume in pod.spec.volumes

@@ -1,9 +1,8 @@
-"""Whether a node takes new work now, how many GPUs are free elsewhere, and which DaemonSets
-cannot come back to a quarantined node.
+"""Find free GPUs on other nodes, and DaemonSets that do not tolerate the quarantine taint.
 
-Room is asked for in Degraded drains, with what `remediator` counted; a Fatal drain goes on
-without asking. Affinity, quotas and taints of others are the scheduler's business, so "there is
-room" is a hope, while "no room" is certain. Pure.
+Only Degraded drains need free GPUs, counted by `remediator`; a Fatal drain does not wait.
+Affinity, quotas and other taints are left to the scheduler: "no free GPUs" is certain, "free GPUs"
+is not.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,15 +13,15 @@ from rules.api.nodes import NodeView
 from rules.api.pods import DaemonSetView, PodView, Toleration, gpu_amounts
 
 YOUNG_S: Final = 3600.0
-"""A node this young that was never Ready is still being built: it is no capacity yet."""
+"""A younger node that was never Ready is still being built and does not count as capacity."""
 
 
 _FIRST_REPORT_S: Final = 30.0
-"""A Ready condition that last changed this close to the node's creation never was True since."""
+"""A Ready condition that last changed this soon after the node's creation was never True."""
 
 
 def being_built(node: NodeView, now: float) -> bool:
-    """Young and never yet Ready: neither numerator nor denominator."""
+    """Return whether the node is young and was never Ready: it does not count in the budget."""
     if node.ready == "True" or now - node.metadata.created_at > YOUNG_S:
         return False
     condition = node.condition("Ready")
@@ -33,13 +32,13 @@ def being_built(node: NodeView, now: float) -> bool:
 
 
 def is_unavailable(node: NodeView) -> bool:
-    """Whether new work cannot land there now, whoever caused it."""
+    """Return whether the node takes no new pods now, for any reason."""
     closed = node.spec.unschedulable or quarantine_taint.own_taint(node) is not None
     return node.ready != "True" or closed or bool(node.doubt)
 
 
 def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:
-    """Unrequested GPUs of each node that takes pods, by node name; `used` are the requests."""
+    """Return the GPUs of each available node that no pod requests; `used` are the requests."""
     return {
         node.name: max(
             0, sum(gpu_amounts(node.status.allocatable).values()) - used.get(node.name, 0)
@@ -50,18 +49,18 @@ def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str
 
 
 def asks_for_room(pod: PodView) -> bool:
-    """Whether the pod would need GPUs elsewhere if it were evicted now."""
+    """Return whether the pod would need GPUs on another node if it were evicted now."""
     return bool(pod.gpus) and not pod.finished and not pod.terminating
 
 
 def without_room(
     pods: Iterable[PodView], node: str, free: Mapping[str, int], moving: Iterable[int] = ()
 ) -> frozenset[str]:
-    """UIDs of the node's GPU pods that no other node could take, one after the other.
+    """Return the UIDs of the node's GPU pods that fit no other node.
 
-    The largest first, each on the fullest node that still fits it, so that a small pod does not
-    take the only place of a large one. `moving` are the GPUs of pods that left a node a moment
-    ago and may not be counted where they went: they are placed before.
+    The largest pod is placed first, on the fullest node that fits it, so that a small pod does not
+    take the only place of a large one. `moving` are the GPUs of recently evicted pods that may not
+    be counted on their new node yet: they are placed before.
     """
     left = {name: count for name, count in free.items() if name != node}
     for gpus in sorted(moving, reverse=True):
@@ -83,7 +82,10 @@ _GPU_KEYS: Final = ("nvidia.com/", "gpuward.io/", "feature.node.kubernetes.io/pc
 
 
 def untolerating(node: NodeView, daemon_sets: Iterable[DaemonSetView]) -> tuple[str, ...]:
-    """`namespace/name` of each, sorted. Affinity is not checked: a name too many is harmless."""
+    """Return the GPU DaemonSets (`namespace/name`) that do not tolerate the quarantine taint.
+
+    Affinity is not checked, so the list may be too long.
+    """
     return tuple(
         sorted(
             f"{ds.metadata.namespace}/{ds.metadata.name}"
@@ -96,7 +98,7 @@ def untolerating(node: NodeView, daemon_sets: Iterable[DaemonSetView]) -> tuple[
 
 
 def _is_for_gpus(daemon_set: DaemonSetView) -> bool:
-    """Drivers, plugins and exporters: they select or tolerate what only GPU nodes have."""
+    """Return whether it selects or tolerates GPU nodes, as drivers, plugins and exporters do."""
     spec = daemon_set.spec.template.spec
     keys = [*spec.node_selector, *(toleration.key for toleration in spec.tolerations)]
     return any(key.startswith(_GPU_KEYS) for key in keys)

@@ -1,10 +1,9 @@
-"""The order of evictions: one in flight per PDB over all nodes, fair between nodes.
+"""Order evictions: one in flight per PDB across all nodes, fair between nodes.
 
-Pure state for the eviction worker: `due` says what to send now, `answered` and `pdb_changed`
-move the state. What a budget answers belongs to its queue: ten pods behind one full budget are one
-question, and each time it is put for another of them. What one pod is refused for belongs to that
-pod: it waits alone, and the others go on. A turn is an eviction that was accepted, so that a node
-whose question was refused is still the next. Pods that no PDB is asked for share no queue.
+`due` returns what to send now, `answered` and `pdb_changed` update the state. A refusal by a PDB
+delays its queue: ten pods with one full PDB are one request at a time, each for another pod. A
+refusal for another reason delays only that pod. A node's turn is over with an accepted eviction,
+so a node whose eviction was refused stays next. Pods without a PDB share no queue.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +14,12 @@ from rules.api.writes import EvictPod
 from rules.drain.eviction import EvictionOutcome
 
 BACKOFF_S: Final = (2.0, 60.0)
-"""Seconds between attempts against one PDB, the first and the longest: a budget that opens is used
-within a minute, and a closed one costs one request a minute."""
+"""The shortest and longest back-off per PDB in seconds: a disruption that becomes allowed is used
+within a minute, and a refusal costs one request a minute."""
 _LONGEST_IN_FLIGHT_S: Final = 60.0
-"""A worker that never answered (it was cancelled) must not close its PDB for ever."""
-_AGAIN_S: Final = 0.25
-"""An answer that asks for no back-off is not repeated at once, and less and less often."""
+"""A cancelled eviction must not block its PDB forever."""
+_RETRY_S: Final = 0.25
+"""The first delay after other responses; it grows with each retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,34 +27,34 @@ class BudgetQueue:
     """The queue of one PDB."""
 
     in_flight: str = ""
-    """UID of the pod being asked for, "" when nobody is."""
+    """UID of the pod whose eviction is in flight; "" for none."""
     sent_at: float = 0.0
     failures: int = 0
     not_before: float = 0.0
     turn: int = 0
     served: Mapping[str, int] = field(default_factory=dict)
-    """The turn in which a pod of each node was last let go: the longest ago goes first."""
+    """The turn of each node's last accepted eviction. The node with the oldest one is next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A pod that was asked for and did not go yet."""
+    """A pod whose eviction was refused."""
 
     failures: int = 0
     not_before: float = 0.0
-    asked: int = 0
-    """How often its budget said no: the next question is put for another pod of the node."""
+    by_budget: int = 0
+    """How often its PDB refused. The next eviction is for another pod of the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdbQueue:
-    """All queues, by PDB key; pods that were refused and those in flight without a PDB, by UID."""
+    """All queues by PDB key; refused pods, and pods in flight without a PDB, by UID."""
 
     budget_queues: Mapping[str, BudgetQueue] = field(default_factory=dict)
     refused: Mapping[str, Refused] = field(default_factory=dict)
     free_in_flight: frozenset[str] = frozenset()
     paused_until: float = 0.0
-    """The API server itself asked for patience."""
+    """Until when the API server asked to wait."""
 
 
 _NEVER: Final = Refused()
@@ -64,9 +63,9 @@ _NEVER: Final = Refused()
 def due(
     queue: PdbQueue, wanted: Iterable[EvictPod], now: float
 ) -> tuple[PdbQueue, tuple[EvictPod, ...]]:
-    """What to send now out of all nodes' candidates (in each node's order), and the new state.
+    """Return the evictions to send now, out of all nodes' candidates, and the new state.
 
-    A pod that is wanted no more is forgotten with its back-off.
+    The back-off of a pod that is not a candidate any more is dropped.
     """
     candidates = list(wanted)
     uids = {eviction.uid for eviction in candidates}
@@ -76,7 +75,7 @@ def due(
         return queue, ()
     budget_queues = dict(queue.budget_queues)
     free = set(queue.free_in_flight)
-    asked = {
+    in_flight = {
         budget_queue.in_flight
         for budget_queue in budget_queues.values()
         if _busy(budget_queue, now)
@@ -84,7 +83,7 @@ def due(
     waiting: dict[str, list[EvictPod]] = {}
     send: list[EvictPod] = []
     for eviction in candidates:
-        if eviction.uid in free or eviction.uid in asked:
+        if eviction.uid in free or eviction.uid in in_flight:
             continue
         if refused.get(eviction.uid, _NEVER).not_before > now:
             continue
@@ -106,11 +105,11 @@ def due(
 def _next(
     budget_queue: BudgetQueue, evictions: list[EvictPod], refused: Mapping[str, Refused]
 ) -> EvictPod:
-    """Of the node that was served the longest ago the pod that was asked for least."""
+    """Return the least often refused pod of the node with the oldest turn."""
 
     def order(eviction: EvictPod) -> tuple[int, int]:
         known = refused.get(eviction.uid, _NEVER)
-        return budget_queue.served.get(eviction.node, 0), known.asked + known.failures
+        return budget_queue.served.get(eviction.node, 0), known.by_budget + known.failures
 
     return min(evictions, key=order)
 
@@ -122,7 +121,7 @@ def answered(
     now: float,
     jitter: float,
 ) -> PdbQueue:
-    """Book an answer. `jitter` in [0, 1) spreads the back-off over half of its length."""
+    """Record a response. `jitter` in [0, 1) spreads the back-off over half of its length."""
     if outcome.stops_all:
         pause_s = max(outcome.retry_after_s, 1.0)
         queue = replace(queue, paused_until=max(queue.paused_until, now + pause_s))
@@ -136,13 +135,13 @@ def answered(
         if outcome.accepted and not eviction.dry_run:
             budget_queue = _turn_taken(budget_queue, eviction.node)
     elif eviction.pdb and outcome.by_budget:
-        refused[eviction.uid] = replace(known, asked=known.asked + 1)
+        refused[eviction.uid] = replace(known, by_budget=known.by_budget + 1)
         wait_s = _wait_s(BACKOFF_S[0], budget_queue.failures, outcome, jitter)
         budget_queue = replace(
             budget_queue, failures=budget_queue.failures + 1, not_before=now + wait_s
         )
     else:
-        first_s = BACKOFF_S[0] if outcome.backs_off else _AGAIN_S
+        first_s = BACKOFF_S[0] if outcome.backs_off else _RETRY_S
         wait_s = _wait_s(first_s, known.failures, outcome, jitter)
         refused[eviction.uid] = replace(
             known, failures=known.failures + 1, not_before=now + wait_s
@@ -168,7 +167,7 @@ def _turn_taken(budget_queue: BudgetQueue, node: str) -> BudgetQueue:
 
 
 def pdb_changed(queue: PdbQueue, key: str) -> PdbQueue:
-    """The PDB's own watch saw a change: ask again at once."""
+    """Reset the back-off of a PDB that changed."""
     budget_queue = queue.budget_queues.get(key)
     if budget_queue is None:
         return queue
@@ -182,7 +181,7 @@ def pdb_changed(queue: PdbQueue, key: str) -> PdbQueue:
 
 
 def next_due_at(queue: PdbQueue, wanted: Iterable[EvictPod], now: float) -> float | None:
-    """When `due` may answer differently because of time alone; None when only an event can."""
+    """Return when `due` may return more without any event; None if it needs one."""
     moments = {queue.paused_until} if queue.paused_until > now else set()
     for eviction in wanted:
         own = queue.refused.get(eviction.uid, _NEVER).not_before

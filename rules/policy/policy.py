@@ -211,52 +211,51 @@ class UnreadPolicy(Policy, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowWords:
-    """Why nothing is done to nodes, and what ends that; clauses."""
+class ShadowTexts:
+    """Why the remediator does not change nodes, and what ends that; clauses."""
 
     reason: WhyNot
-    said: str
-    """What is so, of the entire fleet."""
+    state: str
+    """The state of the fleet."""
     halts: str
-    """Why a session that has begun stands still."""
-    nobody: str
-    """Beside the word Shadow: that nobody chose it; "" where somebody did."""
-    enforced: str
-    """What ends it and has nodes judged again, a noun."""
+    """Why an open session does not go on."""
+    unintended: str
+    """Why Shadow is in force without a policy that asks for it; "" if a policy does."""
+    ended_by: str
+    """What ends Shadow, a noun."""
 
 
-_CHOSEN: Final = ShadowWords(
+_CHOSEN: Final = ShadowTexts(
     reason=WhyNot.POLICY_IS_SHADOW,
-    said="the policy is Shadow",
-    halts="the policy was switched to Shadow, so nothing more is done to the node",
-    nobody="",
-    enforced="mode Enforce in the policy",
+    state="the policy is Shadow",
+    halts="the policy was switched to Shadow, so the node is not changed any more",
+    unintended="",
+    ended_by="mode Enforce in the policy",
 )
-_UNREAD: Final = ShadowWords(
+_UNREAD: Final = ShadowTexts(
     reason=WhyNot.POLICY_UNREAD,
-    said="the remediator has not been able to read its policy since it started, so it is in "
-    "Shadow, which nobody chose",
-    halts="the remediator has not been able to read its policy since it started, so nothing more "
-    "is done to the node",
-    nobody="which nobody chose: no policy could be read since the remediator started",
-    enforced="a policy that can be read",
+    state="the remediator has read no valid policy since it started, so it runs in Shadow",
+    halts="the remediator has read no valid policy since it started, so the node is not changed "
+    "any more",
+    unintended="the remediator has read no valid policy since it started",
+    ended_by="a valid policy",
 )
 
 
-def shadow_of(policy: Policy | None) -> ShadowWords | None:
-    """The words for a policy in Shadow; None for one that enforces, or is not known."""
+def shadow_of(policy: Policy | None) -> ShadowTexts | None:
+    """Return the texts for a policy in Shadow; None for Enforce and for an unknown policy."""
     if policy is None or policy.mode != Mode.SHADOW:
         return None
     return _UNREAD if isinstance(policy, UnreadPolicy) else _CHOSEN
 
 
 def session_mode(policy: Policy) -> Mode:
-    """What a session that begins now is: for lack of a policy it waits, and is not played by
-    limits that nobody set.
+    """Return the mode of a new session: Enforce without a readable policy, where it waits, because
+    the limits for a Shadow run are unknown.
     """
     return Mode.ENFORCE if by_accident(policy) else policy.mode
 
 
 def by_accident(policy: Policy | None) -> bool:
-    """Whether nothing is done to nodes although nobody decided that."""
+    """Return whether Shadow is in force only because no policy could be read."""
     return isinstance(policy, UnreadPolicy) and policy.mode == Mode.SHADOW

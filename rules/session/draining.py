@@ -17,7 +17,7 @@ from rules.session.case import Case, touched
 from rules.session.repair import readiness
 
 _MAX_GANGS: Final = 16
-_TIME_OVER: Final = "the drain's time is over"
+_TIME_OVER: Final = "the drain timeout has passed"
 
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
@@ -46,8 +46,8 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
     if plan is None or not plan.probed:
         if plan is not None:
             # What cannot be checked in Shadow could not be drained in earnest either.
-            clause = plan.unseen.why if plan.unseen is not None else ""
-            status = st.with_refusal(status, case.now, plan.unseen, st.sentence(clause))
+            clause = plan.unlisted.why if plan.unlisted is not None else ""
+            status = st.with_refusal(status, case.now, plan.unlisted, st.sentence(clause))
         return status, Evicting.PROBE
     status = st.with_refusal(status, case.now, None)
     return touched(status, drain=plan.status(DrainStatus())), Evicting.NO
@@ -134,7 +134,7 @@ def _blocked_or_going(
     human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if kept else None)
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
     if late and refusal is None and plan.waiting:
-        clause = f"{_TIME_OVER}, and nothing keeps what is left: it goes by itself"
+        clause = f"{_TIME_OVER}. The pods that are left terminate by themselves"
     sentence = messages.draining(drain, case.phase_since, clause, leaves_by=plan.leaves_by)
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
@@ -165,12 +165,12 @@ def _blocker(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
     kept = _kept_by(plan)
     if not late:
         return kept
-    if plan.force_refused is not None and plan.unseen is None:
+    if plan.force_refused is not None and plan.unlisted is None:
         return _not_forced(plan.blocked, plan.force_refused)
     if kept is not None:
-        return replace(kept, why=f"{_TIME_OVER}; {kept.why}")
+        return replace(kept, why=f"{_TIME_OVER}. {messages.sentence(kept.why)}".removesuffix("."))
     if _goes_by_force(plan):
-        why = f"{_TIME_OVER} and the policy says {on_timeout}"
+        why = f"{_TIME_OVER} and drain.onTimeout is {on_timeout}"
         return Refusal(reason=WhyNot.DRAIN_TIMEOUT, why=why)
     return None
 
@@ -182,8 +182,8 @@ def _goes_by_force(plan: DrainPlan) -> bool:
 
 
 def _kept_by(plan: DrainPlan) -> Refusal | None:
-    if plan.unseen is not None:
-        return plan.unseen
+    if plan.unlisted is not None:
+        return plan.unlisted
     if plan.blocked_reason is not None:
         return Refusal(reason=plan.blocked_reason, why=messages.blocked_clause(plan.blocked))
     if plan.stuck:
@@ -197,7 +197,7 @@ def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
     too.
     """
     blocked = messages.blocked_clause(blocked_by)
-    forced = "and the policy says Force, which"
-    why = f"{_TIME_OVER} {forced} {refused.why}, {refused.remedy}"
-    why = f"{blocked}; {why}" if blocked else why
+    forced = f"drain.onTimeout is Force, but {refused.why}"
+    why = f"{_TIME_OVER}. {forced}. {messages.sentence(refused.remedy)}".removesuffix(".")
+    why = f"{blocked}. {messages.sentence(why)}".removesuffix(".") if blocked else why
     return replace(refused, why=why, remedy="")

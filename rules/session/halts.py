@@ -61,8 +61,8 @@ def halt_of(case: Case) -> Refusal | None:
         return Refusal(reason=WhyNot.PAUSED, why=pause_clause(case.seen.pauses))
     if case.seen.doubt:
         return Refusal(reason=WhyNot.VIEW_TOO_OLD, why=case.seen.doubt)
-    if (words := policy.shadow_of(case.policy)) is not None and not case.shadow:
-        return Refusal(reason=words.reason, why=words.halts)
+    if (texts := policy.shadow_of(case.policy)) is not None and not case.shadow:
+        return Refusal(reason=texts.reason, why=texts.halts)
     return None
 
 

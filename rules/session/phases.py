@@ -201,16 +201,16 @@ def _sentence(
     """What was done, what is next, what else an operator should know."""
     drain = case.drains
     if case.shadow:
-        would = f"asks that the node be quarantined ({case.policy.mark})"
-        would += " and drained" if drain else ""
+        would = f"Enforce mode would quarantine the node ({case.policy.mark})"
+        would += " and drain it" if drain else ""
         would += f" ({messages.would_drain(probed)})" if probed is not None else ""
         tests = case.policy.validate
-        tested = f", and tested under load ({tests.template}) in the end" if tests.tests else ""
+        tested = f", and test it under load ({tests.template})" if tests.tests else ""
         would += readiness.would_repair(case) + tested if drain else ""
-        words = policy.shadow_of(case.policy)
-        return messages.shadow(case.causes, since, would, words.nobody if words else "")
+        texts = policy.shadow_of(case.policy)
+        return messages.shadow(case.causes, since, would, texts.unintended if texts else "")
     if not drain:
-        text = "level Cordon leaves its pods alone until the causes close"
+        text = "level Cordon keeps its pods running until the causes close"
     elif waiting_for:
         text = f"its pods are evicted later: {waiting_for}"
     else:
@@ -219,11 +219,11 @@ def _sentence(
         text = "its pods are evicted as soon as gangs, limits and budgets allow"
     if case.seen.untolerating:
         text += (
-            f"; DaemonSets {messages.name_list(case.seen.untolerating)} do not tolerate the taint "
+            f". DaemonSets {messages.name_list(case.seen.untolerating)} do not tolerate the taint "
             "and could not come back"
         )
     if case.no_data:
-        text += f"; {case.no_data}, so nothing is released"
+        text += f". The node is not released: {case.no_data}"
     note = read_note(case.node)
     mark = note.mark if note else case.policy.mark
     return messages.tainted(case.causes, since, text, mark)

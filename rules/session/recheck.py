@@ -24,8 +24,8 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Why `write` must not be sent now; "" when it may. Harmless writes always may."""
     if not write.harmful:
         return ""
-    if (words := policy.shadow_of(snapshot.policy)) is not None:
-        return words.said
+    if (texts := policy.shadow_of(snapshot.policy)) is not None:
+        return texts.state
     if snapshot.doubt:
         return snapshot.doubt
     for refusal in (exclusions.kept_off(node, snapshot), _session(write, node, snapshot)):

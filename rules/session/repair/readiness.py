@@ -254,8 +254,8 @@ def would_repair(case: Case) -> str:
         return ""
     position = ladder_position(case)
     if position.rung is None:
-        return f", then an operator would decide ({position.clause})"
-    return f", then {position.rung.step} would be asked of {position.rung.adapter}"
+        return f", then wait for an operator ({position.clause})"
+    return f", then request {position.rung.step} from {position.rung.adapter}"
 
 
 def is_wanted(case: Case) -> bool:
@@ -284,8 +284,8 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = evidence.noted_without(case, status, Step(attempt.step))
     by_operator = ""
     if (asked := ladder.approval_for(case.session, case.causes, attempt.step)) is not None:
-        # Last in its sentence: what has no room there is their words.
-        by_operator = f"; {messages.approved_by(asked)}"
+        # Last, so that only the operator's reason may be cut.
+        by_operator = f" {messages.sentence(messages.approved_by(asked))}"
         # The session keeps the word on one step only; its timeline that on each.
         at = ladder.requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
@@ -293,9 +293,9 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
         status = st.noted(status, st.APPROVED, asked.reason, when, by, subject=attempt.step)
     status = st.with_condition(status, st.PROPOSED, case.now)
     sentence = (
-        f"{attempt.step} is to be asked of {attempt.adapter} for "
+        f"{attempt.step} is requested from {attempt.adapter} for "
         f"{messages.causes_clause(case.causes)} "
-        f"(attempt {attempt.attempt} on this node){by_operator}."
+        f"(attempt {attempt.attempt} on this node).{by_operator}"
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)

@@ -21,7 +21,9 @@ def test_s03_a_pdb_is_honoured_to_the_end_and_named_on_the_first_pass() -> None:
     assert world.condition(NODE, "Blocked") == "BudgetNeverAllows"
     assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
     assert "team-a/keep" in world.message(NODE)
-    assert "permanent: minAvailable 1 keeps 1 of 1 expected" in world.message(NODE)
+    assert "allows no disruption: minAvailable is 1 and the PDB covers 1 pod" in world.message(
+        NODE
+    )
     assert "ReplicaSet team-a/web" in world.message(NODE)
     world.run(600, step=5)
     assert "other" in evicted(world)
@@ -100,7 +102,7 @@ def test_s18_a_single_crash_looping_pod_has_a_remedy_of_its_own() -> None:
     world.incident(NODE)
     world.run(10)
     assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
-    assert "set unhealthyPodEvictionPolicy: AlwaysAllow (the pod is not Ready)" in world.message(
+    assert "Set unhealthyPodEvictionPolicy: AlwaysAllow (the pod is not Ready)" in world.message(
         NODE
     )
     world.pdbs["team-a", "keep"]["spec"]["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
@@ -154,7 +156,7 @@ def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() ->
     assert wire.body is not None
     assert "gracePeriodSeconds" not in wire.body["deleteOptions"]
     assert world.phase(NODE) == "Draining"
-    assert "1 evicted, 1 of them still leaving (team-a/slow)" in world.message(NODE)
+    assert "1/1 pods evicted, 1 of them still terminating (team-a/slow)" in world.message(NODE)
     world.run_until(NODE, "Quarantined", limit=200)
 
 
@@ -166,7 +168,7 @@ def test_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_pods() -> 
     world.policy = policy_of(mode="Shadow", budget=ROOMY)
     world.run(120, step=10)
     assert world.phase(NODE) == "Draining"
-    assert "1 of them still leaving when last checked (team-a/slow)" in world.message(NODE)
+    assert "1 of them still terminating when last checked (team-a/slow)" in world.message(NODE)
 
 
 def test_a_node_is_listed_each_second_while_pods_leave_and_rarely_while_it_takes_long() -> None:
@@ -245,7 +247,7 @@ def test_s25_a_pod_that_comes_back_three_times_stops_the_loop_and_names_its_owne
     assert world.phase(NODE) == "Draining"
     assert len(evicted(world)) == 3
     assert world.condition(NODE, "NeedsHuman") == "PodReturns"
-    assert "Pinner stubborn puts its pod back" in world.message(NODE)
+    assert "Pinner stubborn recreates its pod" in world.message(NODE)
 
 
 def test_s26_volumes_must_detach_for_a_while_and_are_then_reported() -> None:

@@ -65,15 +65,17 @@ def test_whoever_leaves_in_its_own_grace_after_the_drain_s_time_calls_nobody() -
     world.add_pdb("keep", minAvailable=1)
     world.incident(NODE)
     world.run(400, step=5)
-    assert "; the drain's time is over; blocked by PDB team-a/keep" in world.message(NODE)
+    assert "The drain timeout has passed. PDB team-a/keep allows no disruption" in world.message(
+        NODE
+    )
     world.pdbs.clear()
     world.run(120, step=5)
     assert evicted(world) == ["kept"]
     assert world.phase(NODE) == "Draining"
     assert world.condition(NODE, "NeedsHuman") == ""
     assert world.condition(NODE, "Blocked") == ""
-    assert "1 evicted, 1 of them still leaving (team-a/kept); " in world.message(NODE)
-    over = "the drain's time is over, and nothing keeps what is left: it goes by itself."
+    assert "1/1 pods evicted, 1 of them still terminating (team-a/kept). " in world.message(NODE)
+    over = "The drain timeout has passed. The pods that are left terminate by themselves."
     assert world.message(NODE).endswith(over)
 
 
@@ -186,7 +188,7 @@ def test_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours() -> None:
 
 HOUR_S = 3600.0
 FATAL_TIMEOUT_S = 1800.0
-OVER = "the drain's time is over"
+OVER = "The drain timeout has passed"
 
 
 def blocked_world(limits: dict[str, Any]) -> World:
@@ -201,7 +203,7 @@ def blocked_world(limits: dict[str, Any]) -> World:
 
 
 def said(world: World) -> tuple[str, str, bool, bool]:
-    """Phase, what blocks, whether an operator must act, whether the drain's time is over."""
+    """Phase, what blocks, whether an operator must act, whether the drain timeout has passed."""
     status = world.session(NODE).status
     blocked, needs = condition(status, "Blocked"), condition(status, "NeedsHuman")
     return (
@@ -265,9 +267,9 @@ def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() ->
     ]
     assert world.condition(NODE, "Blocked") == "MissingPermission"
     assert world.condition(NODE, "NeedsHuman") == "MissingPermission"
-    assert "blocked by PDB team-a/keep" in world.message(NODE)
-    assert "the policy says Force, which the API server refuses" in world.message(NODE)
-    assert "apply component force" in world.message(NODE)
+    assert "PDB team-a/keep allows no disruption" in world.message(NODE)
+    assert "drain.onTimeout is Force, but the API server refuses" in world.message(NODE)
+    assert "Apply the force component" in world.message(NODE)
     world.refusing.clear()
     world.run_until(NODE, "Quarantined", limit=120)
 
@@ -292,7 +294,7 @@ def test_who_refuses_a_deletion_by_force_is_who_is_to_be_asked(
     assert world.condition(NODE, "Blocked") == reason
     assert said in world.message(NODE)
     assert remedy in world.message(NODE)
-    assert "component force" not in world.message(NODE)
+    assert "force component" not in world.message(NODE)
     world.refusing.clear()
     world.run_until(NODE, "Quarantined", limit=120)
 
@@ -311,7 +313,7 @@ def test_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
         world.run(0.5, step=0.5)
         said.add((world.condition(NODE, "Blocked"), world.message(NODE)))
     assert {reason for reason, _ in said} == {"MissingPermission"}
-    assert all("the policy says Force, which the API server refuses" in text for _, text in said)
+    assert all("drain.onTimeout is Force, but the API server refuses" in text for _, text in said)
     assert before in {text for _, text in said}
     world.refusing.clear()
     world.run_until(NODE, "Quarantined", limit=120)

@@ -20,7 +20,7 @@ def test_off_by_default_nothing_is_asked_for() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert world.session(NODE).status.repair == ()
     assert not world.writes(SetRepairCondition)
-    said = "waiting for the repair (reboot the node), then the health status decides"
+    said = "Waiting for the repair (reboot the node), then the health status decides"
     assert said in world.message(NODE)
     assert said in drained_event(world)
 
@@ -33,8 +33,8 @@ def test_a_drained_node_waits_for_no_repair_that_nobody_asks_for(action: str) ->
     world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = action
     world.run_until(NODE, "Quarantined", limit=600)
     world.run(60)
-    assert "waiting for its causes to close" in world.message(NODE)
-    assert "waiting for the repair" not in drained_event(world)
+    assert "Waiting for its causes to close" in world.message(NODE)
+    assert "Waiting for the repair" not in drained_event(world)
 
 
 def drained_event(world: World) -> str:
@@ -95,7 +95,7 @@ def test_s39_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> No
     assert [w.step for w in world.asked()] == ["RestartNode", "ReplaceNode"]
     assert world.phase(NODE) == "Quarantined"
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
-    assert "no repair step is left" in world.message(NODE)
+    assert "No repair step is left" in world.message(NODE)
     assert world.is_quarantined(NODE)
     timeline = world.session(NODE).status.timeline
     drained, *later = (entry.at for entry in timeline if entry.step == "Quarantined")
@@ -259,10 +259,10 @@ def test_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
     assert (entry.by, entry.subject) == ("ada", "RestartNode")
     assert entry.message.startswith(r"vendor\x0a on site\x07 {node} ResetGPU www")
     said = next(e for e in world.session(NODE).status.timeline if e.step == "Repairing").message
-    assert r"; ada let it go, vendor\x0a on site\x07 {node} ResetGPU…" in said
+    assert r" Approved by ada: vendor\x0a on site\x07 {node} ResetGPU…" in said
     assert len(said) <= 256
     events = [e for e in world.events.values() if e["reason"] == "QuarantineRepairing"]
-    assert ["ada let it go, vendor" in one["message"] for one in events] == [True]
+    assert ["Approved by ada: vendor" in one["message"] for one in events] == [True]
     assert all(one["message"].isprintable() for one in events)
     assert world.steps_of() == [("RestartNode", "Asked")]
 

@@ -232,7 +232,7 @@ def test_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> 
     assert world.phase(NODE) == "Quarantined"
     assert world.steps_of() == []
     assert world.asked() == []
-    assert "waiting for an operator to release the node" in world.message(NODE)
+    assert "Waiting for an operator to release the node" in world.message(NODE)
 
 
 @pytest.mark.parametrize("asked", ["before", "after"])
@@ -268,7 +268,7 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     world.run(600, step=5)
     assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
     assert world.steps_of() == []
-    assert "waiting for an operator to release the node" in world.message(NODE)
+    assert "Waiting for an operator to release the node" in world.message(NODE)
     told = [entry.step for entry in world.session(NODE).status.timeline]
     assert told.count("NewBoot") == 3
     assert "CauseReturned" not in told

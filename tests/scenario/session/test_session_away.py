@@ -124,13 +124,13 @@ def test_walk_healthy_time_that_began_anew_says_why() -> None:
     world.sleep(3600)
     world.restart()
     world.run(10)
-    counts = f"counts from {utc_of(world.session(NODE).status.phase_since)} on"
-    assert f", its healthy time {counts} (until then: no remediator led); " in world.message(NODE)
+    counts = f"counts from {utc_of(world.session(NODE).status.phase_since)}"
+    assert f". Healthy time {counts} (until then: no remediator led). " in world.message(NODE)
     world.set_ready(NODE, "False")
     world.run(120, step=10)
     world.set_ready(NODE, "True")
     world.run(10)
-    assert "(until then: the node's Ready condition is False); " in world.message(NODE)
+    assert "(until then: the node's Ready condition is False). " in world.message(NODE)
 
 
 def test_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
@@ -143,7 +143,7 @@ def test_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
     world.run(60)
     assert world.phase(NODE) == "Validating"
     said = world.message(NODE)
-    assert f"; GPULost came back at {utc(back)}." in said
+    assert f" GPULost came back at {utc(back)}." in said
     assert "until then" not in said, "its healthy time began with the end of its last cause"
 
 

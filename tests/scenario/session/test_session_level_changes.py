@@ -108,7 +108,7 @@ class TestOnlyACordon:
         self.lower(world, how)
         world.run(120)
         assert world.phase(NODE) == "Marked"
-        assert "level Cordon" in world.message(NODE)
+        assert "Level Cordon" in world.message(NODE)
         assert not world.writes(d.EvictPod)
 
     def test_a_drain_stops_and_the_mark_stays(self, how: str) -> None:

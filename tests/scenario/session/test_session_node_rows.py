@@ -135,9 +135,9 @@ class TestStaleHealth:
         assert world.phase(NODE) == "Validating"
         (incident,) = world.healths[NODE]["status"]["incidents"]
         assert (
-            f"All causes closed at {utc_of(incident['closedAt'])}, its healthy time counts from "
-            f"{utc_of(world.session(NODE).status.phase_since)} on (until then: the agent's "
-            "heartbeat stopped); released at "
+            f"All causes closed at {utc_of(incident['closedAt'])}. Healthy time counts from "
+            f"{utc_of(world.session(NODE).status.phase_since)} (until then: the agent's "
+            "heartbeat stopped). Released at "
         ) in world.message(NODE)
         world.run_until(NODE, "Released", limit=400)
 

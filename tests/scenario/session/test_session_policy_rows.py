@@ -60,7 +60,7 @@ class TestShadow:
         assert sorted(asked) == sorted({*asked, "free", "last"})
         drain = drain_of(world)
         assert (drain.evicted, drain.waiting.names) == (0, ("team-a/free", "team-a/last"))
-        assert "drained (2 would leave, 1 blocked, 1 left by policy)" in world.message(NODE)
+        assert "drain it (2 evicted, 1 blocked, 1 left by policy)" in world.message(NODE)
 
     def test_its_virtual_marks_count_in_a_shadow_budget(self) -> None:
         world = fleet(10, mode="Shadow", budget=share(20))
@@ -170,7 +170,9 @@ class TestShadow:
         world.policy = UnreadPolicy()
         world.run(120)
         assert world.session(NODE).status.mode == "Shadow"
-        assert "nothing is touched, which nobody chose" in world.message(NODE)
+        assert "The node is unchanged: the remediator has read no valid policy" in world.message(
+            NODE
+        )
 
     def test_after_a_flip_to_shadow_a_mark_still_comes_off(self) -> None:
         world = at("Quarantined")

@@ -192,8 +192,11 @@ def test_who_comes_past_the_scheduler_is_named_until_it_is_gone(
     reason = "PodArrived" if named else ""
     assert world.condition(NODE, "Blocked") == world.condition(NODE, "NeedsHuman") == reason
     if named:
-        assert f"1 pod came past the scheduler since ({named})" in world.message(NODE)
-        assert "make their owner respect the cordon" in world.message(NODE)
+        assert (
+            f"1 pod was bound to the drained node without the scheduler ({named})"
+            in world.message(NODE)
+        )
+        assert "make its owner respect the cordon" in world.message(NODE)
     world.restart()
     world.run(5)
     assert world.condition(NODE, "Blocked") == reason, "a new process says the same"
@@ -201,7 +204,7 @@ def test_who_comes_past_the_scheduler_is_named_until_it_is_gone(
     del world.pods[pod.get("namespace", "team-a"), "new"]
     world.run(LISTED_S, step=5)
     assert world.condition(NODE, "Blocked") == ""
-    assert "past the scheduler" not in world.message(NODE)
+    assert "without the scheduler" not in world.message(NODE)
 
 
 def test_an_arrival_holds_up_no_release() -> None:
@@ -219,7 +222,7 @@ def test_many_arrivals_stay_one_sentence_and_one_event() -> None:
     for number in range(30):
         world.add_pod(f"new-{number}", NODE, gpus=1)
     world.run(300)
-    assert "30 pods came past the scheduler" in world.message(NODE)
+    assert "30 pods were bound to the drained node without the scheduler" in world.message(NODE)
     assert "and 27 more" in world.message(NODE)
     told = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
     assert len(told) == 1

@@ -111,11 +111,10 @@ def _assessments(agent_uid: str) -> list[Object]:
 
 
 def _sessions() -> list[Object]:
-    never = "minAvailable 1 keeps 1 of 1 expected"
-    remedy = "add a replica, relax the PDB, or let the owner stop the workload"
+    never = "minAvailable is 1 and the PDB covers 1 pod"
+    remedy = "add a replica, relax the PDB, or ask the owner to stop the workload"
     owner = "owner Deployment serving/solo"
-    blocked = f"Blocked by PDB serving/solo (permanent: {never}, {owner}): {remedy}."
-    said = f"{blocked[0].lower()}{blocked[1:]}"
+    blocked = f"PDB serving/solo allows no disruption: {never} ({owner}). A{remedy[1:]}."
     shared = (
         "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
         "another node before 2026-03-05 12:00 UTC, then what still holds is judged again"
@@ -124,7 +123,8 @@ def _sessions() -> list[Object]:
     return [
         session(
             f"{BLOCKED}-0badcafe", BLOCKED, "Draining",
-            f"Draining since 2026-03-05 11:45 UTC: 11 evicted, 3 left by policy; {said}",
+            "Draining since 2026-03-05 11:45 UTC: 11/12 pods evicted, 3 left by policy. "
+            f"{blocked}",
             steps=steps,
             conditions=[
                 condition("Blocked", "BudgetNeverAllows", blocked),
@@ -154,7 +154,7 @@ def _sessions() -> list[Object]:
         ),
         session(
             "gpu-held-0badcafe", "gpu-held", "Validating",
-            "All causes closed at 2026-03-05 11:45 UTC; not released: an operator holds it "
+            "All causes closed at 2026-03-05 11:45 UTC. Not released: an operator holds it "
             "(vendor comes on Monday (ann)), unhold it to release.",
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
             conditions=[condition(
@@ -169,12 +169,13 @@ def _sessions() -> list[Object]:
         session(
             "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow",
             steps=("Pending", "Marked"),
-            message="Shadow since 2026-03-05 11:45 UTC: Xid95UncontainedMemoryError (Fatal) asks "
-            "that the node be quarantined (CordonAndTaint) and drained; nothing is touched.",
+            message="Shadow since 2026-03-05 11:45 UTC for Xid95UncontainedMemoryError (Fatal). "
+            "Enforce mode would quarantine the node (CordonAndTaint) and drain it. The node is "
+            "unchanged.",
         ),
         session(
             "gpu-replace-0badcafe", "gpu-replace", "Validating",
-            "All causes closed at 2026-03-05 11:45 UTC; not released: it is a repeat offender, "
+            "All causes closed at 2026-03-05 11:45 UTC. Not released: it is a repeat offender, "
             "an operator releases it after the replacement.",
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[

@@ -5,6 +5,7 @@ commands.
 from typing import Any
 
 from hack.sim.cluster.resource import Resource
+from rules.api import messages
 from rules.api.evidence import digest
 from rules.api.timestamps import format_time, parse_time
 
@@ -156,9 +157,10 @@ def condition(kind: str, reason: str, message: str) -> Object:
 
 def waiting(on: str, reason: str, why: str, *more: Object) -> Object:
     """A session that may not start yet."""
+    sentence = messages.sentence(why)
     message = (
-        f"Waiting since 2026-03-05 11:45 UTC to quarantine it for "
-        f"Xid95UncontainedMemoryError (Fatal): {why}; nothing was done to the node so far."
+        f"Waiting since 2026-03-05 11:45 UTC to quarantine the node for "
+        f"Xid95UncontainedMemoryError (Fatal). {sentence} The node is unchanged."
     )
     blocked = condition("Blocked", reason, f"Waiting: {why}.")
     return session(f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more])

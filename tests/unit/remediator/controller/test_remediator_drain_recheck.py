@@ -151,7 +151,7 @@ async def test_force_ends_between_the_condition_and_the_deletion(cluster):
         setting.gateway.send = report_by_now.__get__(setting.gateway)
         setting.drains.steer("n1", Evicting.GO)
         await until(lambda: held)
-        assert held[0] == "the policy says Report"
+        assert held[0] == "drain.onTimeout is Report"
         assert cluster.server.requests.count(verb="delete", resource="pods") == 0
 
 

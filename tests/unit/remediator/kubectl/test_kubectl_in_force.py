@@ -192,7 +192,7 @@ def test_a_selector_that_leaves_nodes_out_is_said_over_the_fleet(tmp_path: Path)
 
 
 UNREAD = {"gpuward.io/policy-unread": "gpuward-policy: budgit is not a known key"}
-NOBODY = "so it is in Shadow, which nobody chose"
+NOBODY = "so it runs in Shadow"
 
 
 def led(policy: str, says: dict[str, str], hosted: HostedServer) -> None:

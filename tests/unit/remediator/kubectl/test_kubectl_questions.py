@@ -127,7 +127,7 @@ def test_quarantine_in_shadow_promises_no_eviction_and_no_budget(tmp_path: Path)
         _, well, _ = kubectl("quarantine", "gpu-well", "--reason", "x", "--yes")
         _, _, asked = kubectl("quarantine", "gpu-cordoned", "--reason", "x")
         _, added, _ = kubectl("quarantine", "gpu-cordoned", "--reason", "x", "--yes")
-    assert "the policy is Shadow, so nothing is touched" in well
+    assert "the policy is Shadow, so the node is unchanged" in well
     assert "exceeds the budget" not in well
     assert "nothing is evicted" in asked
     assert "what may go is evicted" not in asked

@@ -87,7 +87,7 @@ def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
         _, out, _ = kubectl("why", "gpu-healthy", "-o", "wide")
         assert "\x1b" not in out
         assert re.search(
-            r"kubernetes-admin let it go at [-0-9: ]+ UTC, vendor on site \\x1b\[2J;", out
+            r"approved by kubernetes-admin at [-0-9: ]+ UTC: vendor on site \\x1b\[2J;", out
         )
         kubectl("repair", "gpu-healthy", "--yes")
         assert "reason" not in kubectl.get(QUARANTINES, "drained")["spec"]["repair"]

@@ -122,8 +122,8 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     if mode == "Enforce":
         assert "correct the policy; to see what is wrong with it: kubectl gpuward pre" in said
     else:
-        assert "nothing, in Shadow, which nobody chose: no policy could be read since" in said
-        assert "a policy that can be read has the node judged again" in said
+        assert "nothing, in Shadow: the remediator has read no valid policy since" in said
+        assert "a valid policy ends Shadow" in said
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def explained(
         (explained("Draining", spec={"release": {"by": "ann"}}), "it is released at once"),
         (explained("Marked", mode="Shadow", policy=Policy()), "nothing, in Shadow; mode Enforce"),
         (explained("Marked", mode="Shadow", policy=UnreadPolicy()),
-         "nothing, in Shadow, which nobody chose: no policy could be read"),
+         "nothing, in Shadow: the remediator has read no valid policy"),
         (explained("Released", mode="Shadow"), ""),
     ],
 )  # fmt: skip
