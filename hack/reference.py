@@ -115,9 +115,9 @@ def page() -> str:
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     titles = list(header)
-    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    cells = (" | ".join(cell.replace("|", "\\|") or " " for cell in row) for row in rows)
-    return [*lines, *(f"| {row} |" for row in cells), ""]
+    lines = [f"|{'|'.join(titles)}|", f"|{'---|' * len(titles)}"]
+    cells = ("|".join(cell.replace("|", "\\|") for cell in row) for row in rows)
+    return [*lines, *(f"|{row}|" for row in cells), ""]
 
 
 def _agent() -> list[str]:

@@ -1,4 +1,4 @@
-"""Make `docs/xid.md` from the catalog: every Xid and what we do.
+"""Write `docs/xid.md` from the catalog: every Xid and what gpuward does.
 
     python -m hack.catalog.xid_doc
 
@@ -31,13 +31,13 @@ def table_row(row: XidRow) -> str:
     nvidia = BUCKETS.get(row.immediate, row.immediate) or "-"
     answers = f"R{row.linked_from}" if row.linked_from else "-"
     return (
-        f"| {row.xid} | {row.name} | {row.description} | {reason.klass} | {does} "
-        f"| {reason.closes_on} | {nvidia} | {answers} |"
+        f"|{row.xid}|{row.name}|{row.description}|{reason.klass}|{does}"
+        f"|{reason.closes_on}|{nvidia}|{answers}|"
     )
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the page."""
     rows = list(catalog().values())
     used = [row for row in rows if row.used]
     actions = Counter(rule.immediate for rule in nvlink5_rules())
@@ -64,7 +64,7 @@ def page() -> str:
     )
     text += (
         "\n## Every Xid in use\n\n"
-        "| Xid | name | means | class | we | ends with | NVIDIA says | answers from |\n"
+        "|Xid|name|meaning|class|gpuward|ends with|NVIDIA recommends|answers from|\n"
         "|---|---|---|---|---|---|---|---|\n"
     )
     text += "\n".join(table_row(row) for row in used)

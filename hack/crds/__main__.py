@@ -1,4 +1,4 @@
-"""`python -m hack.crds` writes daemonset/crds/*.yaml again; `--check` only compares."""
+"""`python -m hack.crds` writes daemonset/crds/*.yaml and docs/crds.md; `--check` only compares."""
 
 import sys
 from pathlib import Path
@@ -6,9 +6,12 @@ from pathlib import Path
 import yaml
 
 from hack.crds.generate import crds
+from hack.crds.page import page
 from hack.generated import write_or_check
 
-FOLDER = Path(__file__).resolve().parents[2] / "daemonset" / "crds"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "daemonset" / "crds"
+PAGE = ROOT / "docs" / "crds.md"
 HEADER = "# Generated from the types in rules/ by `python -m hack.crds`; change those instead.\n"
 
 
@@ -34,7 +37,8 @@ def rendered() -> dict[str, str]:
 
 def main() -> int:
     """Write or compare; 1 when a checked-in file differs."""
-    return write_or_check("hack.crds", {FOLDER / name: t for name, t in rendered().items()})
+    files = {FOLDER / name: text for name, text in rendered().items()}
+    return write_or_check("hack.crds", {**files, PAGE: page(crds())})
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def _long_without_leader() -> Exploration:
 def test_finds_14_when_it_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     _holds(_long_without_leader().run())
     monkeypatch.setattr("rules.session.taint_restore._owner_just_left", _owner_counts_for_ever)
-    _finds(_long_without_leader().run(), "a-word-stands")
+    _finds(_long_without_leader().run(), "override-holds")
 
 
 @pytest.mark.parametrize("act", ["faults", "operator", "operator lowers", "reboot"])

@@ -100,7 +100,7 @@ class Watcher:
         old, new = before.bundles[index].node, after.bundles[index].node
         if isinstance(write, d.TaintAndCordon):
             self._within_budget(before, index, write)
-            self._word_stands(before, index, write)
+            self._override_holds(before, index, write)
         if old is not None and new is not None and old != new:
             _foreign_survives(before.bundles[index], old, new)
         if isinstance(write, d.WriteSessionStatus):
@@ -125,7 +125,7 @@ class Watcher:
         if len(gone) + 1 > limit:
             raise Violation("never-over-budget", f"{len(gone)} are away, {limit} may be")
 
-    def _word_stands(self, state: State, index: int, write: d.TaintAndCordon) -> None:
+    def _override_holds(self, state: State, index: int, write: d.TaintAndCordon) -> None:
         bundle = state.bundles[index]
         ghost = bundle.ghost
         if ghost.word is None or bundle.lagging is not None:
@@ -137,7 +137,7 @@ class Watcher:
         about = {f"inc-{NODES[index]}-{number}" for number in ghost.about}
         if causes and {cause.incident for cause in causes} <= about:
             raise Violation(
-                "a-word-stands", "the node is quarantined again after an operator's word"
+                "override-holds", "the node is quarantined again after a manual override"
             )
 
     def _ended(self, state: State, index: int, write: d.WriteSessionStatus) -> None:
@@ -190,10 +190,12 @@ def _foreign_survives(bundle: Bundle, old: NodeState, new: NodeState) -> None:
 def _has_sentence(session: SessionState, index: int) -> None:
     status = status_of(session, index)
     if not status.message:
-        raise Violation("a-sentence-each", f"the session of {NODES[index]} says nothing")
+        raise Violation("every-session-has-a-message", f"none on {NODES[index]}")
     for condition in status.conditions:
         if condition.status == "True" and not (condition.reason and condition.message):
-            raise Violation("a-sentence-each", f"{condition.type} has no reason or sentence")
+            raise Violation(
+                "every-session-has-a-message", f"{condition.type} lacks reason or text"
+            )
 
 
 def says(session: SessionState, index: int) -> bool:
@@ -213,7 +215,7 @@ def when_quiet(state: State) -> None:
         note = unpack(dict(bundle.node.annotations).get(ANNOTATION_SESSION), index)
         if note is not None and note["session"] not in {unpack(s.name, index) for s in opened}:
             raise Violation(
-                "every-mark-is-owned", f"{NODES[index]} carries the taint and cordon of no session"
+                "every-taint-has-a-session", f"{NODES[index]} is tainted without a session"
             )
         ghost = bundle.ghost
         lost = ghost.taken and in_service(bundle.node) and bool(needing(bundle))

@@ -12,7 +12,7 @@ from rules.judge.incident import Incident
 from tests.support.scenario.judgement_world import World
 
 PAGE = Path(__file__).parents[4] / "docs" / "xid.md"
-ROW = re.compile(r"\| (\d+) \| \w+ \| [^|]+ \| (\w+) \| (\w+), (\w+)(?:, (\w+))? \| ")
+ROW = re.compile(r"\|(\d+)\|\w+\|[^|]+\|(\w+)\|(\w+), (\w+)(?:, (\w+))?\|")
 DOCUMENTED = {
     int(found[1]): (found[2], found[3], found[4], found[5] or "None")
     for line in PAGE.read_text(encoding="utf-8").splitlines()
