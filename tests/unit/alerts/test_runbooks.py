@@ -48,7 +48,7 @@ def test_there_is_a_section_for_each_blocking_reason_and_no_other() -> None:
     assert set(found) == set(WhyNot)
     for reason, text in found.items():
         assert text.strip().startswith((
-            "Waiting helps. ", "Needs an operator. ", "Set by the policy or an operator. ",
+            "**Waiting helps.** ", "**Needs an operator.** ", "**Operator or policy decision.** ",
         )), reason  # fmt: skip
         assert re.search(r"^- Check: .*kubectl", text, re.MULTILINE | re.DOTALL), reason
         assert "\n- Fix: " in text, reason
@@ -56,16 +56,16 @@ def test_there_is_a_section_for_each_blocking_reason_and_no_other() -> None:
 
 
 def test_the_table_of_blocking_reasons_is_complete() -> None:
-    listed = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \| (yes|no|no: policy or operator) \|$",
+    listed = re.findall(r"^\| \[(\w+)\]\(#(\w+)\) \| (yes|no|no: decision) \|$",
                         REASONS.read_text(), re.MULTILINE)  # fmt: skip
-    shown = {"yes": "Waiting helps.", "no": "Needs an operator."}
+    shown = {"yes": "**Waiting helps.**", "no": "**Needs an operator.**",
+             "no: decision": "**Operator or policy decision.**"}  # fmt: skip
     found = sections(REASONS, "###")
 
     assert sorted(reason for reason, _, _ in listed) == sorted(WhyNot)
     for reason, anchor, waiting in listed:
         assert anchor == reason.lower()
-        start = shown.get(waiting, "Set by the policy or an operator.")
-        assert found[reason].strip().startswith(start)
+        assert found[reason].strip().startswith(shown[waiting])
 
 
 @pytest.mark.parametrize("page", BOOKS, ids=ids(BOOKS))
