@@ -1,3 +1,1 @@
-"""The node agent: collectors, judges with `rules`, and publishes metrics, labels, conditions,
-health.
-"""
+"""The node agent: collect GPU signals, assess them with `rules`, and publish the node's health."""

@@ -1,9 +1,9 @@
 """`gpuward-agent`: the command line of the node agent.
 
 Each command is a module with `add_parser` and a `run` that takes the parsed arguments and
-returns the exit status; only the module of the command that was given is imported, since the
-daemon must not carry what the others need. Wrong use ends with 64 and one sentence, never with
-2, which would read as an unhealthy node.
+returns the exit status. Only the module of the requested command is imported, so that the daemon
+does not load what the other commands need. A usage error exits with 64 and one sentence. Exit
+status 2 would mean an unhealthy node.
 """
 
 import argparse
@@ -19,40 +19,46 @@ from rules.text.user_input import CommandParser
 EXIT_INTERRUPTED: Final = 130
 
 COMMANDS: Final = {
-    "run": ("agent.daemon.run", "watch this machine and publish its health on its Node"),
-    "check": ("agent.commands.check", "look at this machine once, without Kubernetes"),
-    "reset-gpu": ("agent.commands.reset_gpu", "reset GPUs of this machine that nobody has open"),
-    "restart-node": ("agent.commands.restart_node", "ask this machine's init for a reboot"),
-    "decode": ("agent.commands.decode", "say what the lines of a kernel log mean"),
-    "explain": ("agent.commands.explain", "say what an Xid, SXid or reason means, and our answer"),
+    "run": ("agent.daemon.run", "Watch this machine's GPUs and publish their health"),
+    "check": ("agent.commands.check", "Check this machine's GPUs once, without Kubernetes"),
+    "reset-gpu": (
+        "agent.commands.reset_gpu",
+        "Reset GPUs of this machine that no process has open",
+    ),
+    "restart-node": ("agent.commands.restart_node", "Reboot this machine"),
+    "decode": ("agent.commands.decode", "Decode the GPU errors in a kernel log"),
+    "explain": ("agent.commands.explain", "Explain an Xid, an SXid or a reason"),
 }
 
 _EPILOG: Final = """\
-Start with 'gpuward-agent check' on a GPU machine, or try the entire in a checkout with hack/demo.
-Exit status: 0 well; check: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown;
-reset-gpu, restart-node: 1 failed, 3 refused; 64 wrong use."""
+Examples:
+  gpuward-agent check               # check this machine, no cluster needed
+  dmesg | gpuward-agent decode      # find GPU errors in a kernel log
+  gpuward-agent explain 79          # what Xid 79 means and what gpuward does
+
+Use "gpuward-agent COMMAND --help" for the options and exit status of a command.
+Exit status 64: wrong use or configuration."""
 
 
 class _AgentParser(CommandParser):
-    """A parser whose errors are one sentence and the exit status 64."""
+    """An argument parser that reports an error in one sentence and exits with 64."""
 
     def error(self, message: str) -> NoReturn:
-        """End the program because of wrong use."""
+        """Print `message` and exit with 64."""
         _, message = self.complaint(message)
         self.exit(settings.USAGE_ERROR, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command that `arguments` (default: of the process) name."""
+    """Run the command in `arguments` (default: `sys.argv`) and return its exit status."""
     parser = _AgentParser(
         prog="gpuward-agent",
-        description="Finds failing GPUs on this machine and reports it in words Kubernetes "
-        "understands.",
+        description="Detects GPU faults on this node and publishes them to Kubernetes.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print the version")
-    # Without a command: what there is, as kubectl gpuward answers.
+    # Without a command print the help, as kubectl gpuward does.
     given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if given[:1] == ["--version"]:
         sys.stdout.write(f"gpuward {settings.VERSION}\n")
@@ -61,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     named = next((argument for argument in given if not argument.startswith("-")), "")
     for command, (module, summary) in COMMANDS.items():
         if command == named:
-            # Modules are made to stay: looking for garbage among them is a tenth of a start.
+            # Modules are never freed: garbage collection here takes a tenth of the start time.
             gc.disable()
             import_module(module).add_parser(subparsers)
             gc.enable()
@@ -74,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{parser.prog} {named}: {error}\n")
         return settings.USAGE_ERROR
     except KeyboardInterrupt:
-        # Commands that have more to say at Ctrl-C end by themselves.
+        # Commands with a message of their own handle Ctrl-C themselves.
         sys.stderr.write(f"{parser.prog}: interrupted\n")
         return EXIT_INTERRUPTED
     return status

@@ -1,7 +1,6 @@
-"""The agent's settings: flags, each also as a `GPUWARD_*` variable, checked once at start.
+"""The agent's settings: flags and `GPUWARD_*` environment variables, validated at start.
 
-Read by `agent.daemon.run` and `agent.commands.check`; the files they name are read where they are
-used.
+Used by `agent.daemon.run` and `agent.commands.check`, which read the files that the flags name.
 """
 
 import argparse
@@ -17,9 +16,9 @@ from rules.api.names import COMPONENT_AGENT
 
 
 def version_in(folders: Sequence[str]) -> str:
-    """The version that stands in the name of the installed package's own folder.
+    """Return the version from the name of the installed package's `.dist-info` folder.
 
-    Not importlib.metadata, which opens archives and mail: a megabyte of every agent.
+    importlib.metadata would cost each agent a megabyte of memory for zip and mail parsers.
     """
     for folder in folders:
         try:
@@ -29,7 +28,7 @@ def version_in(folders: Sequence[str]) -> str:
         for name in names:
             if name.startswith("gpuward-") and name.endswith(".dist-info"):
                 return name.removeprefix("gpuward-").removesuffix(".dist-info")
-    # A checkout put on the path without being installed.
+    # A checkout on the path that is not installed.
     return "0.0.0"
 
 
@@ -38,15 +37,15 @@ USER_AGENT = f"{COMPONENT_AGENT}/{VERSION}"
 
 
 USAGE_ERROR = 64
-"""Exit status for wrong use or configuration: 2 would read as an unhealthy node (EX_USAGE)."""
+"""Exit status for wrong use or configuration (EX_USAGE). 2 would mean an unhealthy node."""
 
 
 class SettingsError(Exception):
-    """Wrong use, which `agent.cli` reports; the text is one sentence that names the remedy."""
+    """Wrong use or configuration; the text is one sentence with the remedy, for `agent.cli`."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent was reported. Strings as given, except where a type says more."""
+    """The settings in force. Strings are as the user wrote them."""
 
     kmsg: str
     accept_user_kmsg: bool
@@ -67,8 +66,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 def add_options(
     parser: argparse.ArgumentParser, environ: Mapping[str, str], *, collectors_only: bool
 ) -> None:
-    """Add the flags to a command, or those alone that concern the collectors; a variable of the
-    environment is a flag's default.
+    """Add the flags to a command, or only those of the collectors.
+
+    An environment variable is the default of its flag.
     """
 
     def add(name: str, default: str, metavar: str, text: str, **more: Any) -> None:
@@ -84,75 +84,75 @@ def add_options(
 
     add(
         "kmsg", "/dev/kmsg", "PATH|syslog|off",
-        "where kernel records come from: a device like /dev/kmsg, a file or FIFO that is followed"
-        " (one /dev/kmsg record per line), syslog(2), or nowhere; /dev/kmsg falls back to"
-        " syslog(2) when it cannot be opened",
+        "source of kernel records: a device such as /dev/kmsg, a file or FIFO to follow (one"
+        " /dev/kmsg record per line), syslog(2), or none; /dev/kmsg falls back to syslog(2) if it"
+        " cannot be opened",
     )  # fmt: skip
     add(
         "accept-user-kmsg", "no", "yes|no",
-        "also believe records that user space wrote to the kernel log: for tests and drills,"
-        " since any privileged pod can write one",
+        "also accept kernel log records written by user space; for tests only, since any"
+        " privileged pod can write them",
         type=_truth, nargs="?", const="yes",
     )  # fmt: skip
     add(
         "nvml", "real", "real|sim:FILE|off",
-        "where NVML comes from: the driver's library, a simulated node described by FILE (in a"
-        " checkout only), or nowhere",
+        "source of NVML data: the driver's library, a simulated node described by FILE (in a"
+        " checkout only), or none",
         type=_nvml,
     )  # fmt: skip
     add(
         "poll", "15", "SECONDS",
-        "how often the fast readings are taken (recovery action, temperature, presence,"
-        " dcgm-exporter); the slower ones keep their ratio to it: 4 times and 240 times as long",
+        "polling interval of the fast readings (recovery action, temperature, presence,"
+        " dcgm-exporter); slower readings use 4 times and 240 times this interval",
         type=seconds(1.0, 300.0), dest="poll_s",
     )  # fmt: skip
     add(
         "dcgm", "off", "URL|off",
-        "a dcgm-exporter of this node to read, such as http://127.0.0.1:9400/metrics",
+        "URL of the dcgm-exporter of this node, such as http://127.0.0.1:9400/metrics",
         type=_url_or_off,
     )  # fmt: skip
-    add("rules", "", "FILE", "thresholds and reasons that replace those built in")
+    add("rules", "", "FILE", "YAML file that overrides built-in thresholds and reasons")
     add(
         "expected-gpus", "", "COUNT",
-        "how many GPUs this node should have; default: the node's annotation"
-        " gpuward.io/expected-gpus, else the most that were ever seen",
+        "number of GPUs that this node should have; default: the node's annotation"
+        " gpuward.io/expected-gpus, else the highest number seen so far",
         type=count_of_gpus,
     )  # fmt: skip
     add(
         "boot-id", "/proc/sys/kernel/random/boot_id", "FILE",
-        "the file that names this boot; replaced in drills and tests that play a reboot",
+        "file with the boot ID; for tests that simulate a reboot",
     )  # fmt: skip
     if collectors_only:
         return
     add(
         "udev", "auto", "auto|off",
-        "whether to listen for PCI devices coming and going; auto: where udev is available",
+        "listen to udev for PCI devices that appear or disappear; auto: if udev is available",
         type=_one_of("auto", "off"),
     )  # fmt: skip
     add(
         "kubeconfig", "", "FILE",
-        "how to reach the API server; default: $KUBECONFIG, else the pod's service account, else"
-        " ~/.kube/config",
+        "kubeconfig file for the API server; default: $KUBECONFIG, else the pod's service account,"
+        " else ~/.kube/config",
     )  # fmt: skip
     add(
         "node-name", "", "NAME",
-        "the Node to publish on; default: $NODE_NAME, else this machine's host name",
+        "name of the Node to publish on; default: $NODE_NAME, else this machine's host name",
     )  # fmt: skip
     add(
         "listen",
         ":9412",
         "ADDRESS",
-        "where /metrics, /healthz and /readyz are served; off: nowhere",
+        "address that serves /metrics, /healthz and /readyz; off: none",
     )
     add(
         "metrics", "basic", "basic|full",
-        "which series /metrics has: basic leaves out GPU flags that are not raised, counters of"
-        " GPUs that are 0, links that are up, and fixed limits; full has all of them",
+        "series on /metrics: basic omits GPU flags that are not raised, GPU counters at 0, links"
+        " that are up, and fixed limits; full has all series",
         type=_one_of("basic", "full"),
     )  # fmt: skip
     add(
         "log", "auto", "auto|json|console",
-        "how the agent's own log is written; auto: for people on a terminal, else JSON",
+        "format of the agent's log; auto: console on a terminal, else JSON",
         type=_one_of("auto", "json", "console"),
     )  # fmt: skip
 
@@ -160,7 +160,7 @@ def add_options(
 def settings_of(
     arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ
 ) -> AgentSettings:
-    """The settings in parsed arguments."""
+    """Return the settings in parsed arguments."""
     fields = AgentSettings.__struct_fields__
     given = {name: value for name, value in vars(arguments).items() if name in fields}
     given["node_name"] = given.get("node_name") or environ.get("NODE_NAME", "") or host_name()
@@ -168,24 +168,24 @@ def settings_of(
 
 
 def host_name() -> str:
-    """What the kubelet calls its node unless told otherwise."""
+    """Return the kubelet's default name for this node."""
     return socket.gethostname().lower()
 
 
-# What follows reads the text of a flag or variable; ArgumentTypeError becomes wrong use.
+# Parsers of flag and variable values; ArgumentTypeError becomes a usage error.
 
 
 def count_of_gpus(text: str) -> int | None:
-    """What `--expected-gpus` says; None where nobody said."""
+    """Return the value of `--expected-gpus`; None if it is empty."""
     if not text:
         return None
     if not text.isdecimal() or not 0 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 64")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 64")
     return int(text)
 
 
 def seconds(least: float, most: float) -> Callable[[str], float]:
-    """What reads a number of seconds within these bounds."""
+    """Return a parser of seconds within these bounds."""
 
     def read(text: str) -> float:
         try:
@@ -194,18 +194,18 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
             found = -1.0
         if not least <= found <= most:
             bounds = f"from {least:g} to {most:g}"
-            raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds {bounds}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds {bounds}")
         return found
 
     return read
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
-    """As `choices` of argparse, which do not bind a variable of the environment."""
+    """Return a parser for `choices`; argparse would not check a default from a variable."""
 
     def read(text: str) -> str:
         if text not in choices:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(choices)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(choices)}")
         return text
 
     return read
@@ -217,7 +217,7 @@ def _nvml(text: str) -> str:
 
 def _url_or_off(text: str) -> str:
     if text != "off" and not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither off nor an http address")
+        raise argparse.ArgumentTypeError(f"{text!r} is not off or an http(s) URL")
     return text
 
 
@@ -226,4 +226,4 @@ def _truth(text: str) -> bool:
         return False
     if text.lower() in ("1", "true", "yes"):
         return True
-    raise argparse.ArgumentTypeError(f"{text!r} is neither yes nor no")
+    raise argparse.ArgumentTypeError(f"{text!r} is not yes or no")

@@ -1,7 +1,7 @@
-"""`gpuward-agent check`: one check at this machine, without Kubernetes.
+"""`gpuward-agent check`: check this machine's GPUs once, without Kubernetes.
 
-Called by `agent.cli`. Uses the daemon's own collectors and judgement for some seconds, prints what
-it found and ends: a health check for Slurm, Nomad or an operator. It changes nothing anywhere.
+Called by `agent.cli`. Runs the daemon's collectors and rules for some seconds, prints the health
+status and exits: a health check for Slurm, Nomad or an operator. It is read-only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from agent.commands import terminal
 from agent.daemon.event_queue import EventQueue, Item
-from agent.daemon.judgement import Composer, Judgement, Pod, Who, load_rules
+from agent.daemon.judgement import Composer, Judgement, NodeSettings, Pod, load_rules
 from agent.daemon.sources import Collectors
 from agent.settings import AgentSettings, SettingsError, add_options, host_name, settings_of
 from agent.sources import kernel_record
@@ -32,13 +32,13 @@ from rules.judge.health_status import Health
 from rules.text.printable import padded, printable, width_of
 
 PROGRAM: Final = "gpuward-agent check"
-LOOK_FOR_S: Final = 20.0
-"""A driver without persistence initialises each GPU for a second or two when first asked."""
-LOOKS_MORE: Final = 3
-"""One check confirms nothing: presence takes two of three, heat three of five."""
-LOOKS_APART_S: Final = 1.2
-"""What is closer counts as one poll (`rules.judge.facts.presence`)."""
-LOOK_AGAIN_FOR_S: Final = 8.0
+CHECK_WITHIN_S: Final = 20.0
+"""A driver without persistence mode takes a second or two to initialise each GPU."""
+RECHECKS: Final = 3
+"""One reading confirms nothing: presence needs two of three, temperature three of five."""
+RECHECK_APART_S: Final = 1.2
+"""Readings closer together count as one (`rules.judge.facts.presence`)."""
+RECHECK_WITHIN_S: Final = 8.0
 NVML_GRACE_S: Final = 5.0
 HEAD_BYTES: Final = 1 << 14
 MIG_ON: Final = "Enabled"
@@ -55,11 +55,15 @@ def add_parser(subparsers: Any) -> None:
     """Add `check` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
-        help="look at this machine once, without Kubernetes",
-        description="Check this machine's GPUs once, with the same collectors"
-        " and rules as the daemon.",
-        epilog="Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use."
-        " Every option is also a variable of the environment, named in brackets.",
+        help="Check this machine's GPUs once, without Kubernetes",
+        description="Check this machine's GPUs once, with the collectors and rules of the daemon."
+        "\n\nExamples:\n"
+        "  gpuward-agent check                   # a table and the active incidents\n"
+        "  gpuward-agent check -o json           # the GPUNodeHealth status as JSON\n"
+        "  gpuward-agent check --expected-gpus 8 # fail if a GPU is missing",
+        epilog="Each option can also be set with the environment variable in brackets.\n"
+        "Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     terminal.add_output(parser, "the health status as one object")
     add_options(parser, os.environ, collectors_only=True)
@@ -67,23 +71,23 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look, print, and say by the exit status how it is. Raises SettingsError."""
-    status = look(settings_of(arguments))
+    """Print the health status and return its exit status. Raises SettingsError."""
+    status = check_node(settings_of(arguments))
     as_json = arguments.output == "json"
     text = msgspec.json.encode(health.plain(status)).decode() + "\n" if as_json else None
     terminal.print_out(text or plain_text(status, host_name()), PROGRAM)
-    # Also when it could not be printed: a health check reads the status alone.
+    # The exit status stays the same if printing failed: health checks only read the status.
     return EXIT_STATUS[Health(status.health)]
 
 
-def look(settings: AgentSettings) -> HealthStatus:
-    """The health status on this machine after one check at everything that is configured."""
+def check_node(settings: AgentSettings) -> HealthStatus:
+    """Return this machine's health status after one reading of every configured data source."""
     loaded = load_rules(settings.rules)
     event_queue: EventQueue[Item] = EventQueue()
     collectors = Collectors(settings, event_queue)
     _refuse_other_logs(settings.kmsg)
     judgement = Judgement(
-        Who(
+        NodeSettings(
             node_name=settings.node_name,
             expected_gpus=settings.expected_gpus,
             boot_id=collectors.boot_id,
@@ -92,66 +96,66 @@ def look(settings: AgentSettings) -> HealthStatus:
         time.time,
     )
     judgement.remember(None)
-    looking = Looking(settings)
+    pending = Pending(settings)
     collectors.start(past_within_s=0.0)
     try:
-        _take_until(event_queue, judgement, looking, LOOK_FOR_S)
-        _confirm(event_queue, judgement, looking, collectors)
+        _take_until(event_queue, judgement, pending, CHECK_WITHIN_S)
+        _confirm(event_queue, judgement, pending, collectors)
     finally:
         collectors.close_log()
         collectors.close(NVML_GRACE_S)
     judgement.observe(facts.Tick(at=time.time()))
     status = Composer(Pod(), loaded).compose(judgement.state, time.time()).status
-    # Nothing is published: there is no life to prove.
+    # Nothing is published, so the status needs no publisher.
     return msgspec.structs.replace(status, publisher=PublisherPod())
 
 
 def _refuse_other_logs(kmsg: str) -> None:
-    """A file that begins with anything but records of /dev/kmsg would seem to tell of no fault."""
-    with suppress(OSError):  # opening it says why
+    """Raise SettingsError for a file without /dev/kmsg records: it would look free of faults."""
+    with suppress(OSError):  # opening the file reports the cause
         if Path(kmsg).is_file():
             with Path(kmsg).open("rb") as file:
                 head = file.read(HEAD_BYTES)
             if head.strip() and not any(map(kernel_record.parse_record, head.split(b"\n"))):
                 raise SettingsError(
-                    f"--kmsg {kmsg} holds no records of /dev/kmsg: gpuward-agent decode reads"
-                    " other logs"
+                    f"--kmsg {kmsg} holds no /dev/kmsg records: use gpuward-agent decode for"
+                    " other log formats"
                 )
 
 
 def _confirm(
-    event_queue: EventQueue[Item], judgement: Judgement, looking: Looking, collectors: Collectors
+    event_queue: EventQueue[Item], judgement: Judgement, pending: Pending, collectors: Collectors
 ) -> None:
-    """Look again while that may change the health status, some seconds at most."""
+    """Read again while that may change the health status, for some seconds at most."""
     if judge.needs_another_poll(judgement.state) and sys.stderr.isatty():
-        sys.stderr.write("something looks wrong: looking again for a few seconds\n")
-    ends_at = time.monotonic() + LOOK_AGAIN_FOR_S
-    for _ in range(LOOKS_MORE):
-        left_s = ends_at - time.monotonic() - LOOKS_APART_S
+        sys.stderr.write("Possible fault found: reading again for a few seconds.\n")
+    ends_at = time.monotonic() + RECHECK_WITHIN_S
+    for _ in range(RECHECKS):
+        left_s = ends_at - time.monotonic() - RECHECK_APART_S
         if left_s <= 0 or not judge.needs_another_poll(judgement.state):
             return
-        looking.wait()
-        _take_until(event_queue, judgement, looking, LOOKS_APART_S)
-        looking.expect_again()
-        collectors.check_soon()
-        _take_until(event_queue, judgement, looking, left_s)
+        pending.wait()
+        _take_until(event_queue, judgement, pending, RECHECK_APART_S)
+        pending.expect_again()
+        collectors.poll_now()
+        _take_until(event_queue, judgement, pending, left_s)
 
 
 def _take_until(
-    event_queue: EventQueue[Item], judgement: Judgement, looking: Looking, within_s: float
+    event_queue: EventQueue[Item], judgement: Judgement, pending: Pending, within_s: float
 ) -> None:
     deadline = time.monotonic() + within_s
-    while not looking.done and (left_s := deadline - time.monotonic()) > 0:
+    while not pending.done and (left_s := deadline - time.monotonic()) > 0:
         item = event_queue.get(left_s)
         if isinstance(item, facts.KernelLineSeen | facts.KernelGap | facts.KernelRead):
             event_queue.judged()
-        looking.saw(item)
+        pending.received(item)
         if isinstance(item, facts.Observation):
             judgement.observe(item)
 
 
-class Looking:
-    """What is still to be seen before the check is complete."""
+class Pending:
+    """The data sources that have not answered yet."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._pending = {facts.SourceName.KERNEL_LOG, facts.SourceName.PCI, facts.SourceName.HOST}
@@ -165,15 +169,15 @@ class Looking:
 
     @property
     def done(self) -> bool:
-        """Whether everything was seen."""
+        """Whether every data source has answered."""
         return not self._pending and not self._waiting
 
     def wait(self) -> None:
-        """Nothing more is asked; what is said meanwhile is still taken."""
+        """Pause before the next reading; facts that arrive meanwhile still count."""
         self._waiting = True
 
     def expect_again(self) -> None:
-        """The bus, NVML and the exporter are asked for everything once more."""
+        """Wait for the PCI bus, NVML and the exporter once more."""
         self._waiting = False
         self._pending.add(facts.SourceName.PCI)
         if self._reads_gpus:
@@ -181,8 +185,8 @@ class Looking:
         if self._scraped:
             self._pending.add(facts.SourceName.DCGM)
 
-    def saw(self, item: Item | None) -> None:
-        """Take note of what came in. The child reads every tier before it sends the topology."""
+    def received(self, item: Item | None) -> None:
+        """Record that a source answered. The child sends the topology after all readings."""
         match item:
             case facts.KernelRead():
                 self._pending.discard(facts.SourceName.KERNEL_LOG)
@@ -199,7 +203,7 @@ class Looking:
                 self._pending.discard(facts.SourceName.NVML)
                 self._reads_gpus = True
             case facts.SourceChanged(source=facts.SourceName.HOST):
-                pass  # it is checked in or out of sight
+                pass  # HostSeen follows in either state
             case facts.SourceChanged(source=source, state=state) if (
                 state is not facts.SourceState.UP
             ):
@@ -207,9 +211,9 @@ class Looking:
 
 
 def plain_text(status: HealthStatus, host: str) -> str:
-    """The status for people: GPUs as a table, the active incidents, the data sources.
+    """Return the status as text: the GPUs as a table, the active incidents, the data sources.
 
-    All text of devices and kernel is escaped.
+    All text from devices and the kernel is escaped.
     """
     parts = [f"{host}: {status.health} ({status.reason})", printable(status.message)]
     if status.gpus:
@@ -221,13 +225,13 @@ def plain_text(status: HealthStatus, host: str) -> str:
 
 
 def _table(gpus: tuple[GpuStatus, ...]) -> Iterator[str]:
-    """The lines of the table, titles first; product and MIG only where they differ."""
+    """Yield the table lines, header first; PRODUCT and MIG columns only where GPUs differ."""
     columns = [
         ("GPU", [str(gpu.index) if gpu.index >= 0 else "?" for gpu in gpus]),
         ("PCI", [gpu.pci for gpu in gpus]),
         ("HEALTH", [gpu.health for gpu in gpus]),
         ("REASON", [gpu.reason or "-" for gpu in gpus]),
-        ("DRIVER ASKS FOR", [gpu.recovery_action or "-" for gpu in gpus]),
+        ("RECOVERY ACTION", [gpu.recovery_action or "-" for gpu in gpus]),
     ]
     if any(gpu.mig_mode == MIG_ON for gpu in gpus):
         columns.insert(2, ("MIG", ["on" if gpu.mig_mode == MIG_ON else "-" for gpu in gpus]))
@@ -255,12 +259,12 @@ def _sources(status: HealthStatus) -> Iterator[str]:
     absent = [
         f"{source.name} ({source.reason})" for source in status.sources if source.state == "Absent"
     ]
-    yield f"seen through: {', '.join(up) or 'nothing'}"
+    yield f"data sources up: {', '.join(up) or 'none'}"
     for source in status.sources:
         if source.state not in ("Up", "Absent"):
-            yield f"{source.state.lower()}: {source.name} ({source.reason})"
+            yield f"data source {source.state.lower()}: {source.name} ({source.reason})"
     if absent:
-        yield f"not here: {', '.join(absent)}"
+        yield f"not available: {', '.join(absent)}"
 
 
 def _incident(status: HealthStatus, incident: IncidentStatus) -> str:

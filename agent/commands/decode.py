@@ -1,11 +1,8 @@
-"""`gpuward-agent decode`: kernel logs in, one finding per recognised line out.
+"""`gpuward-agent decode`: print one finding for each GPU error in a kernel log.
 
-Run by people, scripts and Slurm prologs on a log file or a pipe. Streams with bounded memory,
-survives any bytes and imports `rules` only. Nothing is judged here beyond what `rules` says of
-a single line.
-
-With `--json` every recognised line becomes one JSON object, else one line for people.
-Unrecognised lines give nothing.
+Reads a log file or a pipe, with bounded memory and any bytes. Imports `rules` only and assesses
+each line by itself. Prints one JSON object a line with `-o json`, else one line of text. Other
+lines of the log are skipped.
 """
 
 import argparse
@@ -20,8 +17,8 @@ import msgspec
 
 from agent.commands import terminal
 from agent.settings import SettingsError
-from agent.sources import whole_log
-from agent.sources.whole_log import WholeLog
+from agent.sources import log_file
+from agent.sources.log_file import LogFile
 from rules.catalog.reason import Severity
 from rules.catalog.xid import needed_for, nvidia_buckets, reason_for_kernel_line
 from rules.kernel_log import record, stamps
@@ -34,11 +31,11 @@ EXIT_FOUND: Final = 2
 EXIT_NOT_UNDERSTOOD: Final = 3
 EXIT_INTERRUPTED: Final = 130
 _LINES_BETWEEN_COLLECTIONS: Final = 100_000
-"""Reading makes no reference cycles: Python's search for them costs a tenth of a dense log."""
+"""Reading makes no reference cycles, and collecting them takes a tenth of the time."""
 
 
 Read: TypeAlias = Callable[[bytes, int], bytes | None]
-"""One raw line and its number in; what is printed of it out, None for nothing."""
+"""Takes a raw line and its number; returns what to print, or None."""
 
 
 class SeverityGate:
@@ -62,7 +59,7 @@ class SeverityGate:
 
 
 class TextReader:
-    """Turns a raw line into a sentence for people behind its number and time."""
+    """Turns a raw line into one line of text: number, time and finding."""
 
     __slots__ = ("_driver", "_now")
 
@@ -71,7 +68,7 @@ class TextReader:
         self._now = now
 
     def __call__(self, raw: bytes, number: int) -> bytes | None:
-        """Return the sentence, newline included; None for a line that says nothing."""
+        """Return the text with its newline; None for a line that is not recognised."""
         line = parse(raw)
         if line is None:
             return None
@@ -81,32 +78,32 @@ class TextReader:
         if line.mig_gi is not None:
             where += f" GI {line.mig_gi}"
         what = f"{reason.severity} {reason.reason}" if reason else f"Record {line.kind}"
-        does = f" -> {reason.level}, {reason.action}" if reason else ""
+        action = f" -> {reason.level}, {reason.action}" if reason else ""
         notes = "".join(f" [{note}]" for note in self._notes(line, needs))
-        says = f"{where} {what}{does}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
+        text = f"{where} {what}{action}{notes}: {line.text}\n".encode("utf-8", "backslashreplace")
         stamp = stamps.stamp_of(raw, self._now).text
-        return b"%d: %s%s%s" % (number, stamp, b" " if stamp else b"", says)
+        return b"%d: %s%s%s" % (number, stamp, b" " if stamp else b"", text)
 
     def _notes(self, line: KernelLine, needs: str) -> Iterator[str]:
         if needs:
-            yield f"not proven by this line alone; needs {needs}"
+            yield f"not confirmed by this line alone; needs {needs}"
         if line.user:
             yield "written by user space"
         if line.caused_by is not None:
             yield f"caused by Xid {line.caused_by}"
 
 
-def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> WholeLog:
-    """Read `source` to its end and write every finding to `sink` as soon as it is known."""
-    log = WholeLog(read)
-    for found in log.findings(whole_log.blocks_of(source.fileno())):
+def decode(source: BinaryIO, sink: BinaryIO, read: Read) -> LogFile:
+    """Write each finding in `source` to `sink` as soon as it is read; return the log's totals."""
+    log = LogFile(read)
+    for found in log.findings(log_file.blocks_of(source.fileno())):
         if found:
             _put(sink, b"".join(found))
     return log
 
 
 class _CannotWriteError(Exception):
-    """The findings have nowhere to go; carries the system's words."""
+    """Writing the findings failed; the text is the system's error."""
 
 
 def _put(sink: BinaryIO, text: bytes) -> None:
@@ -123,28 +120,35 @@ def add_parser(subparsers: Any) -> None:
     """Add `decode` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "decode",
-        help="say what the lines of a kernel log mean",
-        description="Read a kernel log (dmesg, journal, syslog or /dev/kmsg format, "
-        "journalctl -o json, a container's log; also .gz or .xz) and print one "
-        "line for each that says something about a GPU, NVSwitch or their links.",
-        epilog="Exit status: 0 read, 1 the findings could not be written, 2 found what --fail-on"
-        " names, 3 no line understood, 64 wrong use.\nThe kinds of --json:\n"
+        help="Decode the GPU errors in a kernel log",
+        description="Print one finding for each line of a kernel log about a GPU, an NVSwitch or"
+        " an\nNVLink. Reads dmesg, journalctl (also -o json), syslog, /dev/kmsg and container\n"
+        "logs, also .gz and .xz.\n\nExamples:\n"
+        "  dmesg | gpuward-agent decode\n"
+        "  journalctl -k -o json | gpuward-agent decode -o json\n"
+        "  gpuward-agent decode /var/log/kern.log.1.gz --driver 580\n"
+        "  dmesg | gpuward-agent decode --fail-on fatal   # for a Slurm prolog",
+        epilog="Exit status: 0 read, 1 the findings could not be written, 2 a fault at or\n"
+        "above --fail-on was found, 3 the input is not a kernel log, 64 wrong use.\n\n"
+        "Values of `kind` in the JSON output:\n"
         + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in record.KIND_MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the log; default: standard input")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="the log file [default: standard input]"
+    )
     terminal.add_output(parser, "one object per line")
     terminal.add_driver(parser)
     parser.add_argument(
         "--fail-on",
         choices=[severity.lower() for severity in Severity],
-        help="end with 2 if the kernel itself reported a fault of at least this severity",
+        help="exit with 2 if the kernel reported a fault of at least this severity",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Decode as `arguments` say; returns the exit status. Raises SettingsError."""
+    """Decode the log and return the exit status. Raises SettingsError."""
     gc.set_threshold(_LINES_BETWEEN_COLLECTIONS)
     branch = arguments.driver
     now = time.time()
@@ -157,41 +161,41 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.file is None:
             if sys.stdin is None:
-                raise SettingsError("there is no standard input; name a log file.")
+                raise SettingsError("standard input is closed: name a log file.")
             log = decode(sys.stdin.buffer, sink, read)
         else:
             with Path(arguments.file).open("rb", buffering=0) as source:
                 log = decode(source, sink, read)
     except BrokenPipeError:
-        # The reader has seen enough; keep the interpreter from flushing into it once more.
+        # The reader closed the pipe: the interpreter must not flush into it again.
         terminal.silence(sys.stdout.fileno())
         return 0
     except _CannotWriteError as error:
         terminal.silence(sys.stdout.fileno())
-        _say(f"cannot write the findings: {error}; make room and run it again")
+        _report(f"cannot write the findings: {error}. Free some space and run it again")
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
         name = arguments.file or "standard input"
         raise SettingsError(
-            f"cannot read {name}: {error.strerror}; name a readable log file."
+            f"cannot read {name}: {error.strerror}. Name a readable log file."
         ) from error
     if not log.lines and arguments.file is None:
-        _say("nothing came in; dmesg and journalctl may need root")
+        _report("standard input is empty: dmesg and journalctl may need root")
     if not log.understood:
         lines = "1 line" if log.lines == 1 else f"{log.lines} lines"
-        _say(f"{lines}, 0 understood; give a kernel log, as dmesg or journalctl has it")
+        _report(f"{lines} read, 0 recognised: name a kernel log, such as the output of dmesg")
         return EXIT_NOT_UNDERSTOOD
     return EXIT_FOUND if gate is not None and gate.reached else 0
 
 
-def _say(message: str) -> None:
+def _report(message: str) -> None:
     sys.stderr.write(f"gpuward-agent decode: {message}.\n")
 
 
 _REMEMBERED: Final = 4096
-"""Messages kept with their answer: at most a few megabytes."""
+"""Messages cached with their result: at most a few megabytes."""
 
 _MISSING: Final = b""
 _NO_TIME: Final = b"null"
@@ -205,13 +209,13 @@ class Nvidia(msgspec.Struct, frozen=True):
 
 
 class DecodedLine(msgspec.Struct, frozen=True, gc=False):
-    """One object of `--json`, keys in this order, `line` (from 1) and `time` before them.
+    """One JSON object, keys in this order after `line` (from 1) and `time`.
 
-    `kind` is one of `rules.kernel_log.parse.Kind`; `user` is true where the transport says that
-    user space wrote the line; `severity`, `reason` and `action` are ours, null for a line
-    that only records a fact, and at most what the line alone proves; `needs` is what else
-    must be seen before they are more severe, null for nothing; `nvidia` holds NVIDIA's two action
-    buckets, null where the catalog does not know the number.
+    `kind` is one of `rules.kernel_log.parse.Kind`. `user` is true for a line that user space
+    wrote, as far as the transport reports it. `severity`, `reason` and `action` are the assessment
+    by this line alone, null for a line that only records a fact. `needs` is the evidence that
+    would raise it, or null. `nvidia` holds NVIDIA's two action buckets, null for a number that is
+    not in the catalog.
     """
 
     kind: str
@@ -239,20 +243,20 @@ class DecodedLine(msgspec.Struct, frozen=True, gc=False):
 
 
 _SHARED: Final = DecodedLine.__struct_fields__.index("text") + 1
-"""The fields that a DecodedLine takes over from a KernelLine: the first ones of both."""
+"""The number of fields that DecodedLine copies from KernelLine: the first ones of both."""
 
 
 def json_reader(driver: int | None, now: float) -> Callable[[bytes, int], bytes | None]:
-    """What turns a raw line and its number into its JSON object.
+    """Return a function that turns a raw line and its number into a JSON object.
 
-    A fault prints the same message over and over, so the last few thousand messages are
-    remembered with what came out; the answer is the same with or without.
+    A fault repeats the same message many times, so the function caches a few thousand messages
+    with their result.
     """
     encoded = _Encoder(driver).encoded
     remembered: tuple[dict[bytes, bytes | None], ...] = ({}, {})
 
     def read(raw: bytes, number: int) -> bytes | None:
-        """Return the object, newline included; None for nothing."""
+        """Return the object with its newline; None for a line that is not recognised."""
         raw = raw[:MAX_LINE]
         message, user = split_prefix(raw)
         known = remembered[user]
@@ -272,7 +276,7 @@ def json_reader(driver: int | None, now: float) -> Callable[[bytes, int], bytes 
 
 
 class _Encoder:
-    """Makes the JSON of a line that was read; most lines of a log mean one of a few things."""
+    """Encodes parsed lines as JSON and caches their assessments: a log has few different ones."""
 
     def __init__(self, driver: int | None) -> None:
         self._driver = driver
@@ -280,19 +284,19 @@ class _Encoder:
         self._assessments: dict[tuple[Any, ...], _Assessment] = {}
 
     def encoded(self, line: KernelLine) -> bytes:
-        """Everything behind the time, newline included."""
+        """Return the JSON after the time, with its newline."""
         return self._encode(self._decoded(line))[1:] + b"\n"
 
     def _decoded(self, line: KernelLine) -> DecodedLine:
         if line.xid is None:
-            verdict = _assessment(line, self._driver)
+            assessment = _assessment(line, self._driver)
         else:
             same = (line.xid, line.registers, line.fatal, line.recovery_to, line.asks)
             known = self._assessments.get(same)
-            verdict = _assessment(line, self._driver) if known is None else known
+            assessment = _assessment(line, self._driver) if known is None else known
             if known is None and len(self._assessments) < _REMEMBERED:
-                self._assessments[same] = verdict
-        values: tuple[Any, ...] = (*msgspec.structs.astuple(line)[:_SHARED], *verdict)
+                self._assessments[same] = assessment
+        values: tuple[Any, ...] = (*msgspec.structs.astuple(line)[:_SHARED], *assessment)
         return DecodedLine(*values)
 
 

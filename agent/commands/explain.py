@@ -1,15 +1,14 @@
-"""`gpuward-agent explain`: what an Xid, SXid or reason means, what we do and why, what others do.
+"""`gpuward-agent explain`: what an Xid, SXid or reason means, what gpuward does about it and why.
 
-For an operator with an alert in hand. Prints from the same catalog that judges; imports `rules`
-only. `docs/xid.md` is made from the same sentences.
+For an operator who received an alert. Prints from the catalog that the daemon uses and imports
+`rules` only. `docs/xid.md` is generated from the same sentences.
 """
 
-from __future__ import annotations
-
+import argparse
 import difflib
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from agent.commands import terminal
 from agent.settings import SettingsError
@@ -25,16 +24,13 @@ from rules.catalog.xid import (
     reason_for_xid,
 )
 
-if TYPE_CHECKING:
-    import argparse
-
 PROGRAM: Final = "gpuward-agent explain"
 EXIT_FAILED: Final = 1
 
 _XID: Final = re.compile(r"(?:xid\s*)?0*([0-9]{1,5})", re.IGNORECASE)
-"""The number as people write it."""
+"""An Xid number as operators write it."""
 _XID_REASON: Final = re.compile(r"xid([0-9]{1,5})[a-z]\w*", re.IGNORECASE)
-"""A reason that is named for its Xid is explained as that."""
+"""A reason named after an Xid; it is explained as that Xid."""
 _SXID: Final = re.compile(r"sxid\s*([0-9]{1,6})", re.IGNORECASE)
 LABEL: Final = 14
 WIDTH: Final = 80
@@ -42,13 +38,14 @@ FIRST_UNNAMED_ACTION: Final = 8
 """NVML names the recovery actions 0 to 7. Source: NVML reference."""
 
 WHY: Final = {
-    ReasonClass.DECISIVE: "one line is enough: it prints once and the GPU does not recover alone",
-    ReasonClass.NEEDS_CONTEXT: "published at once as Info, judged 2 s later (48: 10 s) with "
-    "what came beside it",
-    ReasonClass.SOFTWARE: "a program's doing until hardware is proven: it must not cost a node",
-    ReasonClass.GAUGE: "a reading, judged over several polls",
+    ReasonClass.DECISIVE: "one line is enough: the GPU does not recover by itself",
+    ReasonClass.NEEDS_CONTEXT: "published at once as Info, assessed 2 s later (48: 10 s) with "
+    "the events around it",
+    ReasonClass.SOFTWARE: "an application error until a hardware fault is proven: no node is "
+    "quarantined for it",
+    ReasonClass.GAUGE: "a reading, assessed over several polls",
     ReasonClass.LATCH: "a flag or counter, confirmed by one more reading",
-    ReasonClass.RECORD: "recorded and counted, never acted upon",
+    ReasonClass.RECORD: "recorded and counted, no action",
 }
 
 
@@ -56,20 +53,25 @@ def add_parser(subparsers: Any) -> None:
     """Add `explain` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
-        help="say what an Xid, an SXid or a reason means and what is done about it",
-        description="Explain an Xid (79), an NVSwitch error (sxid 20009) or a reason "
-        "(RowRemapFailure): its meaning, our judgement and why, NVIDIA's and others'.",
+        help="Explain an Xid, an SXid or a reason",
+        description="Explain an Xid, an NVSwitch error (SXid) or a reason: its meaning, what"
+        "\ngpuward does, what NVIDIA advises and what other projects do.\n\nExamples:\n"
+        "  gpuward-agent explain 79\n"
+        "  gpuward-agent explain sxid 20009\n"
+        "  gpuward-agent explain RowRemapFailure\n"
+        "  gpuward-agent explain 79 --driver 550",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "subject", metavar="WHAT", nargs="+",
-        help="79 as in 'Xid (PCI:...): 79', sxid 20009, or a reason such as RowRemapFailure",
+        help="an Xid (79), an SXid (sxid 20009) or a reason (RowRemapFailure)",
     )  # fmt: skip
     terminal.add_driver(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain as `arguments` say; returns the exit status."""
+    """Print the explanation and return the exit status."""
     asked = " ".join(arguments.subject).strip()
     number = _XID.fullmatch(asked) or _XID_REASON.fullmatch(asked)
     sxid = _SXID.fullmatch(asked)
@@ -83,36 +85,38 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def explanation(xid: int, branch: int | None = None) -> list[str]:
-    """Return the lines of the explanation, on a driver of `branch` (None: a current one)."""
+    """Return the explanation of an Xid on driver `branch` (None: a current one) as lines."""
     row = catalog().get(xid)
     reason = reason_for_xid(xid, driver=branch)
     if row is None:
         switch = (
-            f" SXid {xid} is one: explain sxid {xid}." if xid in reasons.sxid_catalog() else ""
+            f" There is an SXid {xid}: use explain sxid {xid}."
+            if xid in reasons.sxid_catalog()
+            else ""
         )
         return [
-            f"Xid {xid}: unknown to the catalog {catalog_version()}.{switch}",
+            f"Xid {xid}: not in catalog {catalog_version()}.{switch}",
             "",
-            _entry("What we do", _judgement(reason)),
+            _entry("Assessment", _judgement(reason)),
             _entry(
                 "Why",
-                "a number that nobody explained must never cost a node, unless the driver's"
-                " recovery action says more.",
+                "gpuward takes no action for an undocumented Xid, unless the driver reports a"
+                " recovery action.",
             ),
         ]
     lines = [f"Xid {xid}: {reason.reason}" + (f"  ({row.mnemonic})" if row.mnemonic else "")]
-    lines += ["", _entry("Means", row.description)]
+    lines += ["", _entry("Meaning", row.description)]
     if xid == RECOVERY_ACTION_XID:
         lines += _by_number(branch)
     else:
-        lines.append(_entry("What we do", _judgement(reason)))
+        lines.append(_entry("Assessment", _judgement(reason)))
         lines.append(_entry("Why", f"{WHY[reason.klass]}."))
     if xid in REPEATING_XIDS:
         lines.append(_entry("Repeated", _repeated(xid)))
     if reason.needs:
         lines.append(_entry("Needs", f"{reason.needs}."))
     if xid != RECOVERY_ACTION_XID:
-        lines.append(_entry("Ends with", f"{reason.closes_on}."))
+        lines.append(_entry("Cleared by", f"{reason.closes_on}."))
     if answer := _driver(row, branch):
         lines.append(_entry("Driver", answer))
     lines.append(_entry("NVIDIA", _buckets(row)))
@@ -123,43 +127,39 @@ def explanation(xid: int, branch: int | None = None) -> list[str]:
 
 
 def explained_sxid(sxid: int) -> list[str]:
-    """An NVSwitch error: what its number is called; the line's own word decides."""
+    """Return the explanation of an SXid as lines. The severity in the log line decides."""
     row = reasons.sxid_catalog().get(sxid)
-    name = row.mnemonic if row is not None else "unknown to the catalog"
+    name = row.mnemonic if row is not None else "not in the catalog"
     published = row.fatality if row is not None else "unknown"
     lines = [f"SXid {sxid}: {name}", ""]
-    lines.append(_entry("Means", "an error of an NVSwitch, which all GPUs of the node share."))
-    for word, fatal in (("fatal", True), ("non-fatal", False), ("neither", None)):
+    lines.append(_entry("Meaning", "an error of an NVSwitch, which all GPUs of the node share."))
+    for severity, fatal in (("fatal", True), ("non-fatal", False), ("neither", None)):
         reason = reasons.reason_for_sxid(fatal)
-        lines.append(_entry(f"Line: {word}", f"{reason.reason}. {_judgement(reason)}"))
+        lines.append(_entry(f"Line: {severity}", f"{reason.reason}. {_judgement(reason)}"))
     lines.append(
-        _entry("Published", f"{published}; the word of the line decides, not the number.")
+        _entry("Published", f"{published}; gpuward uses the severity in the log line instead.")
     )
     return lines
 
 
 def explained_reason(asked: str) -> list[str]:
-    """A reason of a health status, condition, label or taint. SettingsError where there is
-    none.
-    """
+    """Return the explanation of a reason as lines. Raises SettingsError for an unknown one."""
     by_name = {reason.reason.lower(): reason for reason in reasons.REASONS.values()}
     reason = by_name.get(asked.lower())
     if reason is None:
         near = difflib.get_close_matches(asked.lower(), list(by_name), n=1)
         hint = f"; did you mean {by_name[near[0]].reason}" if near else ""
-        what = "give a number like 79, sxid 20009, or a reason like RowRemapFailure"
-        raise SettingsError(f"{asked[:80]!r} is no Xid, SXid or reason{hint or f'; {what}'}.")
-    lines = [reason.reason, "", _entry("What we do", _judgement(reason))]
+        what = "use a number such as 79, sxid 20009, or a reason such as RowRemapFailure"
+        raise SettingsError(f"{asked[:80]!r} is not an Xid, SXid or reason{hint or f'; {what}'}.")
+    lines = [reason.reason, "", _entry("Assessment", _judgement(reason))]
     lines.append(_entry("Why", f"{WHY[reason.klass]}."))
     lines.append(_entry("Repair", f"{explanations.repair(reason.action)}."))
     if reason.needs:
         lines.append(_entry("Needs", f"{reason.needs}."))
-    lines.append(_entry("Ends with", f"{explanations.closes(str(reason.closes_on))}."))
+    lines.append(_entry("Cleared by", f"{explanations.closes(str(reason.closes_on))}."))
     if (limit := thresholds.DEFAULT_RULES.thresholds.get(reason.reason)) is not None:
         lines.append(_entry("Threshold", f"{limit.value:g} {limit.unit}."))
-    lines.append(
-        _entry("To change it", f"policy: reasons: {{{reason.reason}: {{level: Report}}}}")
-    )
+    lines.append(_entry("Override", f"policy: reasons: {{{reason.reason}: {{level: Report}}}}"))
     return lines
 
 
@@ -176,21 +176,21 @@ def _judgement(reason: Reason) -> str:
 
 
 def _repeated(xid: int) -> str:
-    """When the same GPU is suspected after all."""
+    """Return how many repeats of this Xid on one GPU count as a fault, and its assessment."""
     return (
         f"Degraded, Report, RunDiagnostics after {explanations.repeats_needed(xid)}. "
-        "kubectl gpuward why NODE says how many were seen."
+        "kubectl gpuward why NODE shows the count."
     )
 
 
 def _by_number(branch: int | None) -> list[str]:
-    """What each recovery action that the line may name means on this driver."""
-    lines = [_entry("What we do", "as the new number says, for the Xid before it or by itself:")]
+    """Return the assessment of each recovery action that the line may name, as lines."""
+    lines = [_entry("Assessment", "by the new recovery action, alone or for the Xid before it:")]
     for value in range(FIRST_UNNAMED_ACTION):
-        word = _judgement(reasons.reason_for_recovery_action(value, branch))
+        assessment = _judgement(reasons.reason_for_recovery_action(value, branch))
         if value == 0:
-            word = "the GPU asks for nothing (more): evidence of a reset."
-        lines.append(_entry("", f"{value:#x}  {word}"))
+            assessment = "no recovery action (any more): evidence of a reset."
+        lines.append(_entry("", f"{value:#x}  {assessment}"))
     unnamed = _judgement(reasons.reason_for_recovery_action(FIRST_UNNAMED_ACTION, branch))
     return [*lines, _entry("", f"else {unnamed}")]
 
@@ -199,10 +199,10 @@ def _driver(row: XidRow, branch: int | None) -> str:
     if row.linked_from is None:
         return ""
     if row.xid == GPU_LOST_XID:
-        return "its own answer can only add to this: a lost GPU needs a restart."
+        return "its recovery action can raise this: a lost GPU needs a reboot."
     if row.linked(branch):
-        return "its own answer (Xid 154, recovery action) replaces this, up and down."
-    return f"says nothing of its own before R{row.linked_from}."
+        return "its recovery action (Xid 154) replaces this assessment, up or down."
+    return f"reports no recovery action before R{row.linked_from}."
 
 
 def _buckets(row: XidRow) -> str:

@@ -1,7 +1,7 @@
-"""What reset-gpu and restart-node share: running programs of the host, options, the result.
+"""Shared by reset-gpu and restart-node: run programs of the host, options, the result.
 
-The way to the host is process 1: its root directory, or its mount namespace. Nothing is ever
-passed through a shell, and every program has a deadline.
+Programs of the host run through process 1: in its root directory or its mount namespace. No
+program runs in a shell, and each has a timeout.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from rules.text.printable import printable
 
 _SHOWN: Final = 400
 _DIES_S: Final = 1.0
-"""How long a killed program may take to go before it is left behind."""
+"""How long to wait for a killed program to end."""
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LC_ALL": "C",
@@ -31,34 +31,34 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 
 
 class HostError(Exception):
-    """The host cannot be reached or did not do it; the text is a clause."""
+    """The host cannot be reached or its program failed; the text is a clause."""
 
 
 class TooLateError(HostError):
-    """A program was begun and not over in time: what it did by then nobody knows."""
+    """A program was started and did not end in time: its effect is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a program ended."""
+    """The result of a program."""
 
     status: int
-    """Its exit status; of one that a signal ended, minus the signal."""
+    """Its exit status, or minus the signal that ended it."""
     text: str
     """Standard output."""
     error: str = ""
     """Standard error."""
 
     @property
-    def said(self) -> str:
-        """The end of all it said, in one line."""
-        words = " ".join(f"{self.text} {self.error}".split())[-_SHOWN:]
-        return words or "nothing"
+    def output(self) -> str:
+        """The last part of its standard output and error, in one line."""
+        text = " ".join(f"{self.text} {self.error}".split())[-_SHOWN:]
+        return text or "no output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The machine as process 1 sees it; tests put stand-ins in the place of the two programs."""
+    """The machine as process 1 sees it; tests replace the two programs."""
 
     proc: Path = Path("/proc")
     chroot: Sequence[str] = ("chroot",)
@@ -70,33 +70,33 @@ class Host:
         return self.proc / "1" / "root"
 
     @property
-    def seen(self) -> bool:
-        """Whether the processes in sight are the host's: without them process 1 is our own."""
+    def sees_host(self) -> bool:
+        """Whether `/proc` shows the host's processes; otherwise process 1 is the container's."""
         return host.sees_host_processes(self.proc)
 
     @property
     def boot_id(self) -> str:
-        """Which boot this is. HostError where it is not said."""
+        """The ID of the current boot. Raises HostError."""
         try:
             return (self.proc / "sys/kernel/random/boot_id").read_text().strip()
         except OSError as error:
             raise HostError(f"the boot ID cannot be read: {error.strerror}") from error
 
-    def inside(self, root: Path, *command: str, timeout_s: float) -> Ran:
-        """Run a program with `root` as its root directory; HostError as `_run`."""
+    def in_root(self, root: Path, *command: str, timeout_s: float) -> Ran:
+        """Run a program with `root` as its root directory. Raises HostError."""
         return _run((*self.chroot, str(root), *command), timeout_s)
 
-    def beside_init(self, *command: str, timeout_s: float) -> Ran:
-        """Run a program of the host in the mounts of process 1; HostError as `_run`."""
+    def in_init_mounts(self, *command: str, timeout_s: float) -> Ran:
+        """Run a program in the mount namespace of process 1. Raises HostError."""
         return _run((*self.nsenter, "--target", "1", "--mount", "--", *command), timeout_s)
 
 
 def _run(command: Sequence[str], timeout_s: float) -> Ran:
-    """Run it to its end. HostError when it does not start, TooLateError when it is not over in
-    time.
+    """Run a program and return its result.
 
-    In a session of its own: a signal that ends this program does not reach it amid its work. One
-    that hangs in the kernel cannot be ended and is left behind.
+    Raises HostError if it does not start, TooLateError if it does not end in time. It runs in its
+    own session, so that a signal to this process does not interrupt it. A program that hangs in
+    the kernel cannot be killed and keeps running.
     """
     name = " ".join(command)[:200]
     try:
@@ -119,32 +119,32 @@ def _run(command: Sequence[str], timeout_s: float) -> Ran:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        raise TooLateError(f"{name!r} was not over after {timeout_s:.0f} s") from error
+        raise TooLateError(f"{name!r} did not end within {timeout_s:.0f} s") from error
     return Ran(status=process.returncode, text=_text(out), error=_text(err))
 
 
-def _text(said: bytes) -> str:
-    return said[-65_536:].decode(errors="backslashreplace")
+def _text(output: bytes) -> str:
+    return output[-65_536:].decode(errors="backslashreplace")
 
 
 MAX_BYTES: Final = 4096
-"""What a kubelet keeps of a termination message."""
-MAX_WORDS: Final = 1024
+"""The kubelet keeps this much of a termination message."""
+MAX_MESSAGE_CHARS: Final = 1024
 
 
 class Outcome(StrEnum):
-    """How it ended."""
+    """The outcome of a repair."""
 
     DONE = "done"
-    """Asked, and not refused by whoever does it."""
+    """The request was accepted."""
     NEEDLESS = "needless"
-    """The node has booted since: there was nothing to do."""
+    """The node has rebooted since the request: there is nothing to do."""
     UNKNOWN = "unknown"
-    """Asked, and whether it was heard is not known: it may happen yet."""
+    """The request was sent without an answer: the repair may still happen."""
     FAILED = "failed"
-    """It was begun and did not succeed."""
+    """The repair was started and failed."""
     REFUSED = "refused"
-    """Something stands against it; nothing was begun."""
+    """A precondition is not met; nothing was started."""
 
 
 EXIT_STATUS: Final = {
@@ -157,7 +157,7 @@ EXIT_STATUS: Final = {
 
 
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One JSON object, on standard output with `--json` and for Kubernetes."""
+    """The result as one JSON object, for `-o json` and for the termination log."""
 
     outcome: Outcome
     message: str
@@ -165,8 +165,8 @@ class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def for_kubernetes(result: RepairResult) -> bytes:
-    """The result within what a kubelet keeps."""
-    short = msgspec.structs.replace(result, message=result.message[:MAX_WORDS])
+    """Return the result as JSON of at most `MAX_BYTES`."""
+    short = msgspec.structs.replace(result, message=result.message[:MAX_MESSAGE_CHARS])
     text = msgspec.json.encode(short)
     if len(text) > MAX_BYTES:
         text = msgspec.json.encode(msgspec.structs.replace(short, gpus=()))
@@ -174,40 +174,44 @@ def for_kubernetes(result: RepairResult) -> bytes:
 
 
 EPILOG: Final = (
-    "Exit status: 0 asked, or nothing to do any more; 1 it failed; 2 asked, and nobody knows "
-    "whether it happens; 3 refused, nothing was begun; 64 wrong use."
+    "Exit status: 0 done, or nothing left to do; 1 failed; 2 requested, result unknown;\n"
+    "3 refused, nothing was started; 64 wrong use."
 )
 
 
-def add_parser(subparsers: Any, name: str, description: str) -> argparse.ArgumentParser:
-    """Add the command `name` with the flags that both commands have."""
+def add_parser(subparsers: Any, name: str, summary: str, more: str) -> argparse.ArgumentParser:
+    """Add the command `name` with the options that both commands have."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=description, description=description, epilog=EPILOG
+        name,
+        help=summary,
+        description=f"{summary}.{more}",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     terminal.add_output(parser, "the result as one object")
     parser.add_argument(
         "--termination-log",
         metavar="FILE",
         default="/dev/termination-log",
-        help="where the result is left for Kubernetes, if that file exists"
+        help="write the result to this file for Kubernetes, if it exists"
         " [default: /dev/termination-log]",
     )
     return parser
 
 
-def say(words: str) -> None:
-    """One line about what is being done."""
-    sys.stderr.write(printable(words) + "\n")
+def log_line(text: str) -> None:
+    """Write a line about the progress to standard error."""
+    sys.stderr.write(printable(text) + "\n")
 
 
-def tell(result: RepairResult, arguments: argparse.Namespace, program: str) -> int:
-    """Print the result, leave it for Kubernetes, and make it the exit status."""
+def print_result(result: RepairResult, arguments: argparse.Namespace, program: str) -> int:
+    """Print the result, write it to the termination log and return the exit status."""
     log = Path(arguments.termination_log)
     if log.is_file() and os.access(log, os.W_OK):
         try:
             log.write_bytes(for_kubernetes(result))
         except OSError as error:
-            say(f"{program}: {log} cannot be written: {error.strerror}")
+            log_line(f"{program}: cannot write {log}: {error.strerror}")
     if arguments.output == "json":
         terminal.print_out(msgspec.json.encode(result).decode() + "\n", program)
     else:

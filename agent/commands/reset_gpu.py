@@ -1,10 +1,10 @@
-"""`gpuward-agent reset-gpu`: reset GPUs of this machine with the driver's own tool, once no
-process has them open.
+"""`gpuward-agent reset-gpu`: reset GPUs with nvidia-smi when no process has them open.
 
-Run in the Job of repair adapter ResetGPUJob or by hand as root; never by the daemon.
-docs/repair.md has the Job and the reason of each privilege. It waits for processes that are
-ending, refuses when one stays, and gives up on a tool that hangs. Persistence, for which a daemon
-keeps the GPU open, is taken off for the reset and put back after it, however the reset ended.
+Runs in the Job of the repair adapter ResetGPUJob, or by hand as root; never in the daemon.
+docs/repair.md has the Job and the reason for each privilege. The command waits for processes that
+are ending, refuses the reset if one stays, and stops waiting for a tool that hangs. It turns
+persistence mode off for the reset, because nvidia-persistenced keeps the GPU open, and always
+turns it on again.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from agent import settings
 from agent.commands import repair
-from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult, tell
+from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult, print_result
 from agent.commands.repair import add_parser as add
 from agent.settings import SettingsError
 from rules.repair import reset
@@ -35,39 +35,45 @@ ENV_BOOT: Final = "GPUWARD_RESET_BOOT_ID"
 
 def add_parser(subparsers: Any) -> None:
     """Add `reset-gpu` to the program's commands."""
-    description = "Reset GPUs of this machine that nobody has open, with the driver's own tool."
-    parser = add(subparsers, "reset-gpu", description)
+    parser = add(
+        subparsers,
+        "reset-gpu",
+        "Reset GPUs of this machine that no process has open",
+        " Needs root and nvidia-smi.\n\nExamples:\n"
+        "  gpuward-agent reset-gpu --gpus GPU-5a2f3c1e-0d1b-4a6e-9f00-1c2d3e4f5a6b\n"
+        "  gpuward-agent reset-gpu --gpus UUID,UUID --wait 60",
+    )
     parser.add_argument(
         "--gpus",
         metavar="UUIDS",
         default="",
-        help=f"which GPUs, by UUID, separated by commas; default: ${ENV_GPUS}",
+        help=f"UUIDs of the GPUs, separated by commas [default: ${ENV_GPUS}]",
     )
     parser.add_argument(
         "--boot",
         metavar="ID",
         default="",
-        help="the boot that it is meant for; in any other nothing is done; default:"
-        f" ${ENV_BOOT}, else whichever this is",
+        help="boot ID; do nothing if the machine has rebooted since"
+        f" [default: ${ENV_BOOT}, else the current boot]",
     )
     parser.add_argument(
         "--wait",
         metavar="SECONDS",
         default="0",
         type=settings.seconds(0.0, 3600.0),
-        help="how long those that have a GPU open may take to let go [default: 0]",
+        help="time that processes get to close the GPUs [default: 0]",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
-    """Reset them, and say how that ended. SettingsError where nobody says which."""
+    """Reset the GPUs and return the exit status. Raises SettingsError if no GPU is named."""
     try:
         uuids = reset.uuids_of(arguments.gpus or os.environ.get(ENV_GPUS, ""))
     except ValueError as error:
         raise SettingsError(f"--gpus {error}") from error
     stop = threading.Event()
-    # A reset that has begun is finished: the GPU is left in no state between.
+    # SIGTERM never interrupts a reset: the GPU would be left in an undefined state.
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         result = GpuReset(
@@ -75,27 +81,27 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
             uuids=uuids,
             boot_id=arguments.boot or os.environ.get(ENV_BOOT, ""),
             wait_s=arguments.wait,
-            tell=repair.say,
+            log_line=repair.log_line,
             stop=stop,
         ).run()
     finally:
         signal.signal(signal.SIGTERM, before)
-    return tell(result, arguments, PROGRAM)
+    return print_result(result, arguments, PROGRAM)
 
 
 _DEVICE: Final = re.compile(r".*/dev/nvidia(\d{1,4})( \(deleted\))?", re.DOTALL)
-"""With whatever stands before it: of a process in a chroot, such as that of a driver container,
-the kernel says the entire path.
+"""With any prefix: for a process in a chroot, such as a driver container, the kernel reports the
+full path.
 """
 _MINOR: Final = re.compile(r"^Device Minor:\s+(\d{1,4})\s*$", re.MULTILINE)
 
 
 class UnknownError(Exception):
-    """Whether a process has a GPU open cannot be seen; the text is a clause."""
+    """The open files of a process cannot be read; the text is a clause."""
 
 
 def minor_of(proc: Path, pci: str) -> int | None:
-    """The number N of `/dev/nvidia<N>` of the GPU at this address; None where nobody says it."""
+    """Return the number N of `/dev/nvidia<N>` of the GPU at a PCI address; None if unknown."""
     try:
         text = (proc / "driver/nvidia/gpus" / pci / "information").read_text(errors="replace")
     except OSError:
@@ -105,8 +111,9 @@ def minor_of(proc: Path, pci: str) -> int | None:
 
 
 def holders(proc: Path, minors: Collection[int]) -> tuple[Holder, ...]:
-    """Who has one of these GPUs open, this process left out. UnseenError where that is not known
-    of every process: no sight of its files is not the same as no files.
+    """Return the processes that have one of these GPUs open, except this one.
+
+    Raises UnknownError if the files of a process cannot be read: it may have a GPU open.
     """
     numbers = sorted(int(name) for name in _names(proc) if name.isdecimal())
     found = (pid for pid in numbers if pid != os.getpid() and _holds(proc, pid, minors))
@@ -125,19 +132,20 @@ def _holds(proc: Path, pid: int, minors: Collection[int]) -> bool:
 
 
 def _open_files(process: Path) -> Iterator[str]:
-    """What each descriptor points to; nothing of a process that has ended meanwhile.
-    PermissionError of one that lives.
+    """Yield the target of each open file; none for a process that has ended meanwhile.
+
+    Raises PermissionError for a running process.
     """
     folders = [f"{process}/fd"]
     if not _names(folders[0]):
-        # Of one whose first thread has ended the others still have them.
+        # The first thread may have ended: the other threads still have the files.
         folders = [f"{process}/task/{thread}/fd" for thread in _names(f"{process}/task")]
     for folder in folders:
         for name in _names(folder):
             try:
                 yield os.readlink(f"{folder}/{name}")  # noqa: PTH115 - tens of thousands of them
             except PermissionError:
-                # The kernel reports it of a process that is just ending, too.
+                # The kernel also refuses for a process that is just ending.
                 if os.path.lexists(f"{folder}/{name}"):
                     raise
             except OSError:
@@ -145,7 +153,7 @@ def _open_files(process: Path) -> Iterator[str]:
 
 
 def _names(folder: str | Path) -> list[str]:
-    """What is in it; nothing of a process that has ended meanwhile."""
+    """Return the names in a folder; none for a process that has ended meanwhile."""
     try:
         return os.listdir(folder)  # noqa: PTH208 - thousands of processes, each with many files
     except (FileNotFoundError, ProcessLookupError):
@@ -160,37 +168,37 @@ def _name(proc: Path, pid: int) -> str:
 
 
 DRIVER_ROOTS: Final = ("run/nvidia/driver", ".")
-"""Below the host's root, in this order: the driver container of the GPU Operator, the host."""
+"""Searched in this order below the host's root: the GPU Operator's driver container, the host."""
 TOOL: Final = "usr/bin/nvidia-smi"
-LOOK_S: Final = 2.0
-"""How often those that are on their way out are looked for."""
+POLL_S: Final = 2.0
+"""How often the open files are read while waiting."""
 QUERY_S: Final = 60.0
-"""A first check may initialise every GPU."""
+"""The first query may initialise every GPU."""
 RESET_S: Final = 240.0
-"""The driver's own deadlines of a reset are well within that."""
+"""Longer than the driver's own timeouts for a reset."""
 _PERSISTENCE_DAEMON: Final = "nvidia-persiste"
-"""The name of nvidia-persistenced, of which the kernel keeps 15 characters."""
+"""The process name of nvidia-persistenced; the kernel keeps 15 characters."""
 
 
 class RefusedError(Exception):
-    """Something stands against the reset, and nothing was begun; the text is a clause."""
+    """A precondition is not met and nothing was started; the text is a clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReset:
-    """One reset. `stop` is set when this program is told to end."""
+    """One reset. `stop` is set on SIGTERM."""
 
     host: Host
     uuids: Sequence[str]
     boot_id: str = ""
-    """Which boot it is meant for; "" for whichever this is."""
+    """The boot that the reset is for; "" for the current one."""
     wait_s: float = 0.0
-    """How long those that have a GPU open may take to let go."""
-    tell: Callable[[str], object]
+    """Time that processes get to close the GPUs."""
+    log_line: Callable[[str], object]
     stop: threading.Event
 
     def run(self) -> RepairResult:
-        """Do it, and say how it ended."""
+        """Reset the GPUs and return the result."""
         try:
             return self._run()
         except (RefusedError, NotListedError, UnknownError) as error:
@@ -199,13 +207,13 @@ class GpuReset:
             return self._result(Outcome.FAILED, f"The reset failed: {error}.")
 
     def _run(self) -> RepairResult:
-        if not self.host.seen:
-            raise RefusedError("the host's processes are out of sight (hostPID)")
+        if not self.host.sees_host:
+            raise RefusedError("the host's processes are not visible: set hostPID")
         if self.boot_id and self.host.boot_id != self.boot_id:
-            words = "Nothing was reset: the node has booted since, which resets every GPU."
-            return self._result(Outcome.NEEDLESS, words)
+            done = "Nothing was reset: the node has rebooted, which resets every GPU."
+            return self._result(Outcome.NEEDLESS, done)
         root = self._driver()
-        gpus = self._look(root)
+        gpus = self._query(root)
         switches = any((self.host.root / "dev").glob("nvidia-nvswitch[0-9]*"))
         if why := reset.unfit(self.uuids, gpus, switches=switches):
             raise RefusedError(why)
@@ -215,55 +223,57 @@ class GpuReset:
         with self._unpersistent(root, mine):
             if who := reset.held(holders(self.host.proc, minors)):
                 raise RefusedError(who)
-            self.tell(f"resetting {', '.join(self.uuids)}")
+            self.log_line(f"resetting {', '.join(self.uuids)}")
             ran = self._tool(root, "--gpu-reset", "-i", ",".join(self.uuids), timeout_s=RESET_S)
         if ran.status:
-            raise HostError(f"nvidia-smi ended with {ran.status} and said: {ran.said}")
+            raise HostError(f"nvidia-smi exited with {ran.status}: {ran.output}")
         return self._result(
             Outcome.DONE,
-            f"nvidia-smi reset {printable.count(len(mine), 'GPU')} and said: {ran.said}",
+            f"nvidia-smi reset {printable.count(len(mine), 'GPU')}: {ran.output}",
         )
 
     def _driver(self) -> Path:
         for each in DRIVER_ROOTS:
             root = self.host.root / each
-            # Whatever it links to is meant from inside that root.
+            # A link may point into that root: it is not followed from here.
             if (root / TOOL).exists() or (root / TOOL).is_symlink():
                 return root
         places = " and ".join(f"/{each}/{TOOL}".replace("/./", "/") for each in DRIVER_ROOTS)
-        raise RefusedError(f"there is no nvidia-smi on this host, looked for {places}")
+        raise RefusedError(f"nvidia-smi was not found at {places} of the host")
 
-    def _look(self, root: Path) -> tuple[ListedGpu, ...]:
+    def _query(self, root: Path) -> tuple[ListedGpu, ...]:
         wanted = f"--query-gpu={','.join(reset.QUERY)}"
         try:
             ran = self._tool(root, wanted, "--format=csv,noheader", timeout_s=QUERY_S)
         except HostError as error:
             raise RefusedError(str(error)) from error
         if ran.status:
-            raise RefusedError(f"nvidia-smi lists no GPUs ({ran.status}): {ran.said}")
+            raise RefusedError(
+                f"nvidia-smi exited with {ran.status} and listed no GPUs: {ran.output}"
+            )
         return reset.listed(ran.text)
 
     def _minors(self, gpus: Sequence[ListedGpu]) -> frozenset[int]:
         found = {gpu.uuid: minor_of(self.host.proc, gpu.pci) for gpu in gpus}
         unknown = next((uuid for uuid, minor in found.items() if minor is None), None)
         if unknown is not None:
-            raise RefusedError(f"nobody says which device file GPU {unknown} has")
+            raise RefusedError(f"the device file of GPU {unknown} is unknown")
         return frozenset(minor for minor in found.values() if minor is not None)
 
     def _await(self, minors: Collection[int]) -> None:
-        """Until nobody has the GPUs open but who keeps them persistent; RefusedError where not."""
-        until, said = time.monotonic() + self.wait_s, ""
+        """Wait until only nvidia-persistenced has the GPUs open. Raises RefusedError."""
+        until, reported = time.monotonic() + self.wait_s, ""
         while who := reset.held(self._others(minors)):
             if time.monotonic() >= until:
                 raise RefusedError(f"{who} after {self.wait_s:.0f} s")
-            if who != said:
-                self.tell(f"waiting: {who}")
-                said = who
-            self.stop.wait(min(LOOK_S, max(0.05, until - time.monotonic())))
+            if who != reported:
+                self.log_line(f"waiting: {who}")
+                reported = who
+            self.stop.wait(min(POLL_S, max(0.05, until - time.monotonic())))
             if self.stop.is_set():
                 break
         if self.stop.is_set():
-            raise RefusedError("it was told to stop")
+            raise RefusedError("it was stopped by SIGTERM while waiting")
 
     def _others(self, minors: Collection[int]) -> Iterator[Holder]:
         found = holders(self.host.proc, minors)
@@ -271,30 +281,32 @@ class GpuReset:
 
     @contextmanager
     def _unpersistent(self, root: Path, gpus: Sequence[ListedGpu]) -> Iterator[None]:
-        """Without persistence as long as this lasts."""
+        """Turn persistence mode off inside the context."""
         kept = [gpu.uuid for gpu in gpus if gpu.persistent]
         try:
             for uuid in kept:
                 ran = self._tool(root, "-pm", "0", "-i", uuid, timeout_s=QUERY_S)
                 if ran.status:
-                    raise RefusedError(f"its persistence cannot be taken off: {ran.said}")
+                    raise RefusedError(
+                        f"persistence mode of {uuid} cannot be turned off: {ran.output}"
+                    )
             yield
         finally:
             for uuid in kept:
                 self._persist(root, uuid)
 
     def _persist(self, root: Path, uuid: str) -> None:
-        """Best effort: the driver works without, and only starts slower."""
+        """Turn persistence mode on again; only log a failure: the driver works without it."""
         try:
             ran = self._tool(root, "-pm", "1", "-i", uuid, timeout_s=QUERY_S)
         except HostError as error:
-            self.tell(f"persistence of {uuid} is not back: {error}")
+            self.log_line(f"persistence mode of {uuid} is still off: {error}")
         else:
             if ran.status:
-                self.tell(f"persistence of {uuid} is not back: {ran.said}")
+                self.log_line(f"persistence mode of {uuid} is still off: {ran.output}")
 
     def _tool(self, root: Path, *arguments: str, timeout_s: float) -> Ran:
-        return self.host.inside(root, f"/{TOOL}", *arguments, timeout_s=timeout_s)
+        return self.host.in_root(root, f"/{TOOL}", *arguments, timeout_s=timeout_s)
 
     def _result(self, outcome: Outcome, message: str) -> RepairResult:
         return RepairResult(outcome=outcome, message=message, gpus=tuple(self.uuids))

@@ -1,8 +1,8 @@
-"""The metrics of each GPU: its health, what it reads, and what of that the basic set leaves out.
+"""The metrics of each GPU: its health and its readings.
 
-Called by `agent.daemon.metrics` at each scrape. The full set has a series for everything that is
-read; the basic one for what says something (`--metrics`): of flags those that are raised, of
-counters those that have counted, of links those that are down beside how many there are.
+Called by `agent.daemon.metrics` at each scrape. The full set (`--metrics full`) has a series for
+every reading. The basic set has flags that are raised, counters above 0, links that are down and
+the number of links.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,10 +22,9 @@ from rules.judge.state import GpuView, NodeState
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric: its help, its type and the labels it has besides those of the GPU.
+    """One metric: its help, its type and its labels in addition to those of the GPU.
 
-    `flag` is a count or flag of what is broken or waits: 0 on a sound GPU. `fixed` never changes
-    while the GPU is the same.
+    A `flag` is 0 on a healthy GPU. A `fixed` value never changes for a GPU.
     """
 
     help: str
@@ -38,8 +37,8 @@ class Family(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One signal in a metric; `factor` converts to base units.
 
-    `lasting` counters are in the basic set at 0 too: alerts compare them with a week ago, and what
-    was not there then is not known to have been 0.
+    The basic set has `lasting` counters at 0 too, because alerts compare them with their value a
+    week ago.
     """
 
     family: str
@@ -51,8 +50,8 @@ class Row(msgspec.Struct, frozen=True):
 class ListRow(msgspec.Struct, frozen=True):
     """One metric of a reading that is a list: a series for each place.
 
-    `places` names them (else their number does); `up` are the states that count as 1. The basic
-    set leaves out the places that are as they should be: up, or else 0 or `usual`.
+    `places` are the label values, default the index. `up` are the states that count as 1. The
+    basic set omits the places in their normal state: up, or else 0 or `usual`.
     """
 
     name: str
@@ -78,9 +77,8 @@ ROWS: Final = _FILE.rows
 LISTS: Final = _FILE.lists
 
 NVLINK_COUNTS: Final[dict[str, str]] = {
-    "gpuward_gpu_nvlinks_expected": "NVLinks that the GPU has by design; absent where "
-    "there are none.",
-    "gpuward_gpu_nvlinks_up": "NVLinks that are up; absent where there are none.",
+    "gpuward_gpu_nvlinks_expected": "NVLinks that the GPU has by design; absent if it has none.",
+    "gpuward_gpu_nvlinks_up": "NVLinks that are up; absent if the GPU has none.",
 }
 
 CLOCK_EVENTS: Final = {
@@ -100,7 +98,7 @@ CLOCK_EVENTS: Final = {
 
 
 def is_basic(row: Row, value: float) -> bool:
-    """Whether the basic set has a series for this value: not for what has not happened."""
+    """Whether the basic set has a series for this value."""
     family = FAMILIES[row.family]
     return not family.fixed and (value != 0 or row.lasting or not (family.counter or family.flag))
 
@@ -109,14 +107,14 @@ HEALTHS: Final = tuple(health.value for health in Health)
 
 
 def gpu_labels(view: GpuView) -> list[str]:
-    """The values of GPU_LABELS."""
+    """Return the values of GPU_LABELS for a GPU."""
     index = str(view.seen.index) if view.seen.index >= 0 else ""
     return [view.seen.uuid, view.pci, index]
 
 
-def gpu_metrics(state: NodeState, verdict: Assessment, *, full: bool) -> Iterator[Metric]:
-    """Every metric that is about one GPU, its incidents and Xids apart."""
-    yield from _who_and_how(state, verdict, full=full)
+def gpu_metrics(state: NodeState, assessment: Assessment, *, full: bool) -> Iterator[Metric]:
+    """Yield the metrics of all GPUs, except their incidents and Xids."""
+    yield from _identity_and_health(state, assessment, full=full)
     yield from _signals(state, full=full)
 
 
@@ -126,14 +124,16 @@ def gauge(
     labels: Iterable[str] = (),
     rows: Iterable[tuple[Sequence[str], float]] = (),
 ) -> GaugeMetricFamily:
-    """A gauge with these values by label values; absent without any."""
+    """Return a gauge with these values by label values."""
     family = GaugeMetricFamily(name, text, labels=list(labels))
     for values, value in rows:
         family.add_metric(values, value)
     return family
 
 
-def _who_and_how(state: NodeState, verdict: Assessment, *, full: bool) -> Iterator[Metric]:
+def _identity_and_health(
+    state: NodeState, assessment: Assessment, *, full: bool
+) -> Iterator[Metric]:
     info = gauge(
         "gpuward_gpu_info",
         "What is known about a GPU; always 1.",
@@ -141,17 +141,17 @@ def _who_and_how(state: NodeState, verdict: Assessment, *, full: bool) -> Iterat
     )
     health = gauge(
         "gpuward_gpu_health",
-        "1 for the GPU's present health, 0 for the others.",
+        "1 for the GPU's current health, 0 for the others.",
         (*GPU_LABELS, "health"),
     )
     for key, view in state.gpus.items():
         labels = gpu_labels(view)
         seen = view.seen
         info.add_metric([*labels, seen.product, seen.serial, seen.vbios, state.driver], 1)
-        judged = verdict.gpus.get(key)
-        word = judged.health.value if judged is not None else Health.UNKNOWN.value
-        for candidate in HEALTHS if full else (word,):
-            health.add_metric([*labels, candidate], float(candidate == word))
+        judged = assessment.gpus.get(key)
+        current = judged.health.value if judged is not None else Health.UNKNOWN.value
+        for candidate in HEALTHS if full else (current,):
+            health.add_metric([*labels, candidate], float(candidate == current))
     yield info
     yield health
 
@@ -163,12 +163,12 @@ def _signals(state: NodeState, *, full: bool) -> Iterator[Metric]:
         families[name] = made(name, family.help, labels=[*GPU_LABELS, *family.labels])
     read = gauge(
         "gpuward_gpu_read",
-        "1 while the GPU is read: what has no series then is 0, or not there to be read.",
+        "1 while the GPU is read. A missing series is then 0 or not supported by the GPU.",
         GPU_LABELS,
     )
     clock = gauge(
         "gpuward_gpu_clock_event",
-        "1 while this keeps the GPU's clocks down, by reason.",
+        "1 while this reason reduces the GPU's clocks.",
         (*GPU_LABELS, "reason"),
     )
     counts = [gauge(name, text, GPU_LABELS) for name, text in NVLINK_COUNTS.items()]
@@ -187,7 +187,7 @@ def _signals(state: NodeState, *, full: bool) -> Iterator[Metric]:
                     if full or value & bit:
                         clock.add_metric([*labels, reason], float(bool(value & bit)))
             elif signal in LISTS and isinstance(value, tuple):
-                left_out = frozenset[int]() if full else _as_they_should(state, view, signal)
+                left_out = frozenset[int]() if full else _usual_places(state, view, signal)
                 _add_list(lists[signal], LISTS[signal], labels, value, left_out)
         for family_, number in zip(counts, _nvlink_counts(state, view, values), strict=False):
             family_.add_metric(labels, number)
@@ -211,8 +211,8 @@ def _add_list(
             family.add_metric([*labels, place], float(read in row.up if row.up else read))
 
 
-def _as_they_should(state: NodeState, view: GpuView, signal: Signal) -> frozenset[int]:
-    """The places of a list that the basic set has no series for."""
+def _usual_places(state: NodeState, view: GpuView, signal: Signal) -> frozenset[int]:
+    """Return the places of a list that the basic set omits."""
     row, value = LISTS[signal], view.values.get(signal)
     if not isinstance(value, tuple):
         return frozenset()
@@ -222,12 +222,12 @@ def _as_they_should(state: NodeState, view: GpuView, signal: Signal) -> frozense
     if signal is Signal.NVLINK_STATES:
         used = _used_links(state, view)
         return well if used is None else well | (frozenset(range(len(value))) - used)
-    # All down is a board that uses none.
+    # A board with all links down uses none.
     return well or frozenset(range(len(value)))
 
 
 def _used_links(state: NodeState, view: GpuView) -> frozenset[int] | None:
-    """The NVLinks that should be up; None where the design is not known."""
+    """Return the NVLinks that should be up; None if the design is unknown."""
     if view.seen.mig_mode:
         return frozenset()  # with MIG on, links are off by design
     links = present.links_by_design(state, view.seen.uuid)
@@ -237,7 +237,7 @@ def _used_links(state: NodeState, view: GpuView) -> frozenset[int] | None:
 def _nvlink_counts(
     state: NodeState, view: GpuView, values: Mapping[Signal, Value]
 ) -> tuple[int, ...]:
-    """NVLinks that should be up and that are, in the order of NVLINK_COUNTS; empty without any."""
+    """Return how many NVLinks should be up and are up, as in NVLINK_COUNTS; empty if none."""
     states = values.get(Signal.NVLINK_STATES)
     if not isinstance(states, tuple):
         return ()

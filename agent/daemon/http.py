@@ -1,11 +1,11 @@
-"""Serve `/metrics`, `/healthz` and `/readyz` on the agent's own port, plain text, read-only.
+"""The agent's HTTP server: `/metrics`, `/healthz` and `/readyz`, plain text and read-only.
 
-A few threads of the standard library's server; the main loop is never waited for. `/healthz`
-reports that the loop ticks, `/readyz` that it ticks and the last health status was accepted: the
-remediator trusts a health status only while the agent's pod is Ready.
+Requests run in their own threads and never wait for the main loop. `/healthz` checks that the loop
+runs, `/readyz` also that the API server accepted the last health status. The remediator uses a
+health status only while the agent's pod is Ready.
 
-Anything in the pod network can connect, so a connection lives for at most `CONNECTION_S` and the
-oldest one makes room for the newest: a probe, which takes milliseconds, is always answered.
+Every pod can connect, so a connection lasts at most `CONNECTION_S`, and at the limit the oldest is
+closed. A probe takes milliseconds and is always answered.
 """
 
 import errno
@@ -22,25 +22,25 @@ from agent.settings import SettingsError
 from rules.text import user_input
 
 CONNECTION_S = 10.0
-"""From accepting a connection to the last byte of its answer; a scrape takes far less."""
+"""From accepting a connection to the last byte of its response; a scrape takes far less."""
 MOST_CONNECTIONS = 32
-"""Open at once, each with a thread: kubelet, Prometheus and a few people need under ten."""
+"""Open connections, each with a thread; kubelet, Prometheus and operators need under ten."""
 BACKLOG = 128
-"""Connections that the kernel completes for us meanwhile."""
+"""Connections that wait in the kernel to be accepted."""
 NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN = "text/plain; charset=utf-8"
 
 
 class MetricsListenError(SettingsError):
-    """The address cannot be served; the text names it and the remedy."""
+    """The server cannot listen on the address; the text has the address and the remedy."""
 
 
 class Server(ThreadingTCPServer):
-    """The agent's HTTP server. `healthz` and `readyz` return None when well, else a sentence."""
+    """The HTTP server. `healthz` and `readyz` return None if the check passes, else a sentence."""
 
     daemon_threads = True
-    # Its threads end within `CONNECTION_S`; nobody waits for them.
+    # Its threads end within `CONNECTION_S`, so `close` does not wait for them.
     block_on_close = False
 
     def __init__(
@@ -63,14 +63,14 @@ class Server(ThreadingTCPServer):
             self.socket = _listening(address)
         except OSError as error:
             raise MetricsListenError(
-                f"{listen} cannot be listened on ({error.strerror}): choose another --listen"
+                f"cannot listen on {listen} ({error.strerror}): set another --listen address"
             ) from error
         self.server_address = self.socket.getsockname()
         self._thread = threading.Thread(target=self.serve_forever, name="http", daemon=True)
 
     @property
     def port(self) -> int:
-        """The port in use; tells which one when 0 was asked for."""
+        """The port in use, also if port 0 was requested."""
         return int(self.server_address[1])
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Server(ThreadingTCPServer):
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; the oldest connection is closed where there are too many."""
+        """Respond in a thread; close the oldest connection if there are too many."""
         with self._lock:
             while len(self._accepted) >= MOST_CONNECTIONS:
                 self._end(next(iter(self._accepted)))
@@ -100,7 +100,7 @@ class Server(ThreadingTCPServer):
                 self._end(connection)
 
     def shutdown_request(self, request: Any) -> None:
-        """The answer is sent, or there is none to send."""
+        """Forget the connection after its response."""
         with self._lock:
             self._accepted.pop(request, None)
         super().shutdown_request(request)
@@ -116,15 +116,15 @@ class Server(ThreadingTCPServer):
             raise
 
     def _end(self, connection: socket.socket) -> None:
-        """Wake the thread that reads or writes this connection: it ends with it."""
+        """Close the connection, which ends its thread."""
         del self._accepted[connection]
         try:
             connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # the client was faster
+            return  # the client closed it first
 
     def handle_error(self, *_: Any) -> None:
-        """A client that hung up is not the agent's trouble; nothing else raises here."""
+        """Ignore the error: only a client that disconnects raises one here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         path = self.path.partition("?")[0]
         check = self.server.checks.get(path)
         if path == "/metrics":
@@ -142,9 +142,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif check is None:
             self._answer(HTTPStatus.NOT_FOUND, PLAIN, b"/metrics /healthz /readyz\n")
         else:
-            complaint = check()
-            status = HTTPStatus.SERVICE_UNAVAILABLE if complaint else HTTPStatus.OK
-            self._answer(status, PLAIN, f"{complaint or 'ok'}\n".encode())
+            problem = check()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK
+            self._answer(status, PLAIN, f"{problem or 'ok'}\n".encode())
 
     def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
         self.send_response(status)
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-        """Requests are not logged: probes and scrapes come every few seconds."""
+        """Do not log requests: probes and scrapes come every few seconds."""
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -162,18 +162,19 @@ def _address(listen: str) -> tuple[str, int]:
         return user_input.listen_address(listen)
     except ValueError:
         raise MetricsListenError(
-            f"{listen!r} is no address to listen on: write :9412, 127.0.0.1:9412 or [::1]:9412"
+            f"{listen!r} is not a listen address: use :9412, 127.0.0.1:9412 or [::1]:9412"
         ) from None
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:
-    """A listening socket. Every address means IPv6 and IPv4, or IPv4 alone where the kernel has
-    no IPv6. Raises OSError.
+    """Return a listening socket. Raises OSError.
+
+    Without a host it listens on IPv6 and IPv4, or on IPv4 only if the kernel has no IPv6.
     """
     host, port = address
     if host != user_input.EVERY_ADDRESS:
         named = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        # Of a name with both, such as localhost, the IPv4 address.
+        # Prefer IPv4 for a name with both, such as localhost.
         family, _, _, _, found = min(named, key=lambda one: one[0] != socket.AF_INET)
         return socket.create_server(found[:2], family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():

@@ -1,8 +1,8 @@
-"""Holds what judgement remembers, feeds it facts in order, and says what to publish.
+"""The state of the node's health: apply facts in order and compose what to publish.
 
-Owned by the main loop, used from its thread only. Everything is decided in `rules`; here is only
-the order of things: the past is restored before anything is published, and facts that arrived
-while it was still being read are judged again on top of it.
+Owned by the main loop and used from its thread only. `rules` makes every decision. This module
+keeps the order: the published status is restored before anything is published, and facts that
+arrived before that are applied again on top of it.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ from rules.text import user_input
 
 
 class LoadedRules(msgspec.Struct, frozen=True):
-    """The rules in force and the version that is published with health statuses made by them."""
+    """The rules in force and their version, which is published with each health status."""
 
     rules: Thresholds
     version: str
 
 
 def load_rules(path: str) -> LoadedRules:
-    """The built-in rules, or with the changes of a file.
+    """Return the built-in rules with the overrides of a file, if one is given.
 
-    Nodes with different files publish different versions, so that the remediator counts what
-    each of them finds apart. Raises SettingsError for a file that cannot be read or used.
+    Different files result in different versions, so that the remediator counts their findings
+    separately. Raises SettingsError for a file that cannot be read or is not valid.
     """
     if not path:
         return LoadedRules(thresholds.DEFAULT_RULES, settings.VERSION)
@@ -56,28 +56,28 @@ def load_rules(path: str) -> LoadedRules:
 
 
 def _refuse_duplicates(text: bytes) -> None:
-    # Imported here: only who gives a file pays for the YAML parser.
+    # Imported here: the YAML parser is only loaded if there is a file.
     import yaml
 
     try:
         twice = user_input.duplicate_key(yaml.compose(text, Loader=yaml.SafeLoader))
     except yaml.YAMLError:
-        # `parse_rules` says it better.
+        # `parse_rules` reports it with more detail.
         return
     except RecursionError:
-        raise RulesError("rules file: is nested too deeply; it is a page of YAML.") from None
+        raise RulesError("rules file: the YAML is nested too deeply.") from None
     if twice:
         raise RulesError(f"rules file: {twice}.")
 
 
 KEPT_LINES = 4096
 KEPT_OTHERS = 512
-"""Facts kept while the past cannot be read: an API server may be away for an hour. Kernel lines
-are said once, everything else is said again."""
+"""Facts kept until the published status can be read; the API server may be down for an hour.
+Kernel lines are reported once, everything else is reported again."""
 
 
-class Who(msgspec.Struct, frozen=True, kw_only=True):
-    """What judgement is reported about the node by configuration."""
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the configuration defines about the node."""
 
     node_name: str
     expected_gpus: int | None
@@ -85,9 +85,9 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement:
-    """The state of the node's health. `wall` gives the time facts are judged at."""
+    """The state of the node's health. `wall` returns the time at which facts are applied."""
 
-    def __init__(self, who: Who, rules: Thresholds, wall: Callable[[], float]) -> None:
+    def __init__(self, who: NodeSettings, rules: Thresholds, wall: Callable[[], float]) -> None:
         self._who = who
         self._rules = rules
         self._wall = wall
@@ -104,18 +104,18 @@ class Judgement:
         self._taken = 0
 
     def observe(self, observation: facts.Observation) -> tuple[Change, ...]:
-        """Judge one fact; what changed by it."""
+        """Apply one fact to the state and return what changed."""
         now = self._wall()
         if not self.knows_past:
-            said_once = isinstance(observation, facts.KernelLineSeen | facts.KernelGap)
-            kept = self._lines if said_once else self._others
+            reported_once = isinstance(observation, facts.KernelLineSeen | facts.KernelGap)
+            kept = self._lines if reported_once else self._others
             kept.append((self._taken, now, observation))
             self._taken += 1
         self.state, changes = judge(self.state, observation, now, self._rules)
         return changes
 
     def remember(self, published: HealthStatus | None) -> None:
-        """The past is known: what this node's GPUNodeHealth held, or None. Called once."""
+        """Restore the state from the node's published status, if there is one. Called once."""
         self.knows_past = True
         if published is not None:
             before = self.state
@@ -130,7 +130,7 @@ class Judgement:
             )
             read = bool(before.node.uid)
             if read and not any(isinstance(kept, facts.NodeSeen) for _, _, kept in self._others):
-                # It was read too long ago to be kept, and is said again only when it changes.
+                # That fact is no longer kept, and is only reported again when the node changes.
                 self.state = structs.replace(
                     self.state, node=before.node, stand_down=before.stand_down
                 )
@@ -144,7 +144,7 @@ class Judgement:
 
 
 def _judged_before(published: HealthStatus, observation: facts.Observation) -> bool:
-    """Whether an earlier run of the agent has judged this kernel line."""
+    """Whether an earlier agent process has assessed this kernel line."""
     return (
         isinstance(observation, facts.KernelLineSeen)
         and observation.boot_id == published.cursor.boot_id
@@ -153,25 +153,25 @@ def _judged_before(published: HealthStatus, observation: facts.Observation) -> b
 
 
 HEARTBEAT_EVERY_S = 300.0
-"""An agent without a pod says this often that it is alive; the remediator allows 12 minutes."""
+"""Heartbeat interval of an agent outside a pod; the remediator allows 12 minutes."""
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod this process runs in; empty outside one."""
+    """The pod that this process runs in; empty outside a pod."""
 
     name: str = ""
     uid: str = ""
 
 
 def pod_of(environ: Mapping[str, str]) -> Pod:
-    """The pod that the downward API names, if any."""
+    """Return the pod that the downward API names, if any."""
     name, namespace = environ.get("POD_NAME", ""), environ.get("POD_NAMESPACE", "")
     uid = environ.get("POD_UID", "")
     return Pod(name=f"{namespace}/{name}", uid=uid) if name and namespace and uid else Pod()
 
 
 class Composer:
-    """Keeps the heartbeat; all else is a function of the state."""
+    """Composes the health status from the state and keeps the heartbeat time."""
 
     def __init__(self, pod: Pod, loaded: LoadedRules) -> None:
         self._pod = pod
@@ -180,7 +180,7 @@ class Composer:
         self._beat_at: float | None = None
 
     def compose(self, state: NodeState, now: float) -> Publication:
-        """What is to be published at `now` (wall seconds)."""
+        """Return what to publish at `now` (wall seconds)."""
         identity = Identity(
             agent_version=settings.VERSION,
             rules_version=self._rules_version,
@@ -193,7 +193,7 @@ class Composer:
         )
 
     def _heartbeat(self, now: float) -> float:
-        """The last beat; a clock that went back beats at once, since readers would wait for it."""
+        """Return the time of the last heartbeat; beat at once if the clock went back."""
         if self._beat_at is None or not 0 <= now - self._beat_at < HEARTBEAT_EVERY_S:
             self._beat_at = now
         return self._beat_at

@@ -1,8 +1,8 @@
-"""The agent's main loop: one queue in, one judgement, one health status out, in one thread.
+"""The agent's main loop: take facts from the queue, assess them, submit the health status.
 
-`agent.daemon.run` builds it and calls `run`. Everything slow happens in other threads; the loop
-never waits for anything but its queue, so that a hung driver, a silent API server and a flood of
-kernel lines do not hold each other up.
+`agent.daemon.run` creates it and calls `run`. The loop runs in one thread and only waits for its
+queue. Everything slow happens in other threads, so that a hung driver, an API server that does not
+answer and a flood of kernel lines do not delay each other.
 """
 
 import time
@@ -21,13 +21,13 @@ from rules.judge.health_object import Difference, Publication
 from rules.judge.judge import Change, ChangeKind
 
 LONGEST_WAIT_S = 10.0
-"""The loop turns at least this often: its heartbeat, and the check of timers."""
+"""The loop runs at least this often, to check timers and prove that it is alive."""
 PUBLISH_WITHIN_S = 0.05
-"""A flood of facts is judged on for this long before its health status so far goes out."""
+"""During a flood of facts a health status is submitted this often."""
 ALIVE_WITHIN_S = 30.0
-"""Three turns that did not come. The liveness probe asks for another minute before it acts."""
+"""Three missed runs of the loop. The liveness probe waits another minute before it acts."""
 REREAD_SPACING_S = 2.0
-"""A flag that was seen once is read again this soon; a GPU that keeps raising flags no faster."""
+"""The least time between extra readings that confirm a new flag."""
 SOURCE_OF: dict[type, facts.SourceName] = {
     facts.KernelLineSeen: facts.SourceName.KERNEL_LOG,
     facts.KernelRead: facts.SourceName.KERNEL_LOG,
@@ -40,14 +40,14 @@ SOURCE_OF: dict[type, facts.SourceName] = {
 
 
 _STAND_DOWN = {
-    ChangeKind.STAND_DOWN: "the GPUs are let go on request",
-    ChangeKind.STAND_DOWN_EXPIRED: "the GPUs were let go for over two hours: they are taken back",
-    ChangeKind.STAND_DOWN_ENDED: "the GPUs are taken back: nobody asks to let them go any more",
+    ChangeKind.STAND_DOWN: "Releasing the GPUs on request.",
+    ChangeKind.STAND_DOWN_EXPIRED: "The GPUs were released for two hours. Reading them again.",
+    ChangeKind.STAND_DOWN_ENDED: "The request to release the GPUs has ended. Reading them again.",
 }
 
 
 class JudgingLoop:
-    """The consumer of the queue."""
+    """Consumes the queue and submits health statuses."""
 
     def __init__(
         self,
@@ -79,24 +79,24 @@ class JudgingLoop:
         self._reread_at = 0.0
         self._beat = time.monotonic()
         self.heard_at: dict[facts.SourceName, float] = {}
-        """When each collector last reported something (wall), for the metrics."""
+        """Wall time of each collector's last fact, for the metrics."""
 
     @property
     def alive(self) -> bool:
-        """Whether the loop turns."""
+        """Whether the loop has run recently."""
         return time.monotonic() - self._beat < ALIVE_WITHIN_S
 
     def stop(self, stop: Stop) -> None:
-        """End behind the fact that is judged now; from any thread, or a signal's handler.
+        """Stop the loop after the current fact; from any thread or a signal handler.
 
-        A flood that waits to be judged does not hold up the end, which a cluster gives half a
-        minute: what was not judged lies behind the cursor and is read by the next life.
+        Facts that are still queued are dropped, because a pod has 30 s to stop. Their kernel lines
+        are after the published cursor, so the next agent process reads them.
         """
         self._stops.append(stop)
         self._event_queue.put(stop)
 
     def run(self) -> Stop:
-        """Judge until told to stop; the last health status has been submitted then."""
+        """Assess facts until a stop is requested; submit the last status and return the stop."""
         while not self._stops:
             self._beat = time.monotonic()
             item = self._event_queue.get(self._wait_s())
@@ -115,7 +115,7 @@ class JudgingLoop:
         return first
 
     def publish(self) -> None:
-        """Submit the health status as it stands, if it differs from the last one."""
+        """Submit the current health status if it differs from the last one."""
         self._stale = False
         self._published_at = time.monotonic()
         if not self._judgement.knows_past:
@@ -150,7 +150,7 @@ class JudgingLoop:
             case Accepted():
                 self._latencies.accepted(item.wanted.serial, item.at)
             case Trouble():
-                self._say_trouble(item)
+                self._log_trouble(item)
             case Log():
                 (self._log.info if item.well else self._log.warning)(item.sentence)
             case Note(text):
@@ -166,7 +166,9 @@ class JudgingLoop:
                 self._take_line(item)
             case facts.KernelGap():
                 self._event_queue.judged()
-                self._log.warning("kernel records were overwritten unread", lost=item.lost)
+                self._log.warning(
+                    "Kernel log records were overwritten before they were read.", lost=item.lost
+                )
                 self._observe(item)
             case facts.KernelRead():
                 self._event_queue.judged()
@@ -174,22 +176,22 @@ class JudgingLoop:
             case _:
                 self._observe(item)
 
-    def _take_line(self, seen: facts.KernelLineSeen) -> None:
+    def _take_line(self, fact: facts.KernelLineSeen) -> None:
         self._event_queue.judged()
-        line = seen.line
+        line = fact.line
         if line.xid is not None:
             self._xids.add("xid", line.pci or "", line.xid)
             if line.xid in supervisor.GSP_XIDS:
                 self._collectors.nvml.gsp_timeout_seen()
         elif line.sxid is not None:
             self._xids.add("sxid", line.pci or "", line.sxid)
-        if not seen.lookback:
-            self._latencies.observed.observe(max(0.0, time.time() - seen.at))
-        self._observe(seen)
-        if not seen.lookback:
-            self._latencies.decided.observe(max(0.0, time.time() - seen.at))
+        if not fact.lookback:
+            self._latencies.observed.observe(max(0.0, time.time() - fact.at))
+        self._observe(fact)
+        if not fact.lookback:
+            self._latencies.decided.observe(max(0.0, time.time() - fact.at))
             if len(self._lines_at) < 256:
-                self._lines_at.append(seen.at)
+                self._lines_at.append(fact.at)
 
     def _observe(self, observation: facts.Observation) -> None:
         source = SOURCE_OF.get(type(observation))
@@ -199,7 +201,7 @@ class JudgingLoop:
         if not isinstance(observation, facts.KernelRead):
             self._stale = True
         for change in changes:
-            self._say(change)
+            self._log_change(change)
         for event in messages.events_for(self._judgement.state, changes):
             self._publisher.announce(event)
         now = time.monotonic()
@@ -209,7 +211,7 @@ class JudgingLoop:
         self._stand_down()
 
     def _stand_down(self) -> None:
-        """Let go of the driver, or take it up again, as judgement says."""
+        """Release the driver or use it again, as the state requires."""
         state = self._judgement.state
         if state.standing_down == self._released:
             return
@@ -219,28 +221,28 @@ class JudgingLoop:
         else:
             self._collectors.nvml.resume()
 
-    def _say(self, change: Change) -> None:
+    def _log_change(self, change: Change) -> None:
         incident = change.incident
         if incident is None:
             if change.source is None:
                 self._log.info(_STAND_DOWN[change.kind], reason=change.reason)
             else:
                 self._log.info(
-                    f"the source {change.source} is {change.state}", reason=change.reason
+                    f"Data source {change.source} is {change.state}.", reason=change.reason
                 )
             return
         more_severe = change.kind in (ChangeKind.OPENED, ChangeKind.RAISED)
         (self._log.warning if more_severe else self._log.info)(
-            f"incident {change.kind}",
+            f"Incident {change.kind}.",
             reason=change.reason,
             severity=str(incident.row.severity),
-            does=str(incident.row.level),  # "level" is the log's own word
+            action=str(incident.row.level),  # "level" is the log's own field
             pci=" ".join(incident.pci),
             incident=incident.id,
         )
 
-    def _say_trouble(self, trouble: Trouble) -> None:
+    def _log_trouble(self, trouble: Trouble) -> None:
         if trouble.sentence:
             self._log.warning(trouble.sentence)
         else:
-            self._log.info("the API server accepts the health status again")
+            self._log.info("The API server accepts the health status again.")

@@ -1,8 +1,7 @@
-"""The agent's metrics: GPU health and signals from judgement's state, and how the agent itself
-does.
+"""The agent's metrics: health and signals of the GPUs, incidents, data sources, publishing.
 
-One custom collector, scraped by `agent.daemon.http` from its own thread. It reads the frozen state
-that the main loop last made, so a scrape costs the loop nothing and never sees half of a change.
+One custom collector, scraped in threads of `agent.daemon.http`. It reads the immutable state that
+the main loop made last, so a scrape never blocks the loop and never reads a partial change.
 """
 
 from collections import deque
@@ -22,7 +21,7 @@ from rules.judge.health_status import Assessment
 from rules.judge.observation import SourceName, SourceState
 from rules.judge.state import NodeState, identify
 
-# A second series per histogram that says when this process began: process metrics say it too.
+# No `_created` series: the process metrics have the start time.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no types there
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -30,7 +29,7 @@ MAX_AWAITING = 1024
 
 
 class XidCounts(msgspec.Struct):
-    """Xids and SXids seen, by PCI address and number; bounded, since the lines are hostile."""
+    """Counts of Xids and SXids by PCI address and number; bounded: log lines are untrusted."""
 
     by_pci: dict[tuple[str, str, int], int] = msgspec.field(default_factory=dict)
     limit: int = 2048
@@ -43,9 +42,9 @@ class XidCounts(msgspec.Struct):
 
 
 class Latencies:
-    """How long a kernel line takes: read to observed, decided, published.
+    """Histograms of the time from reading a kernel line to observed, decided and published.
 
-    The steps on the way are measured always and exported in the full set only (`--metrics`).
+    `observed` and `decided` are only exported in the full set (`--metrics full`).
     """
 
     def __init__(self, registry: CollectorRegistry, *, full: bool) -> None:
@@ -58,7 +57,7 @@ class Latencies:
             )
 
         self.observed = histogram(
-            "observed", "From reading a kernel line to the main loop taking it up."
+            "observed", "From reading a kernel line to the main loop receiving it."
         )
         self.decided = histogram("decided", "From reading a kernel line to its health status.")
         self.published = histogram(
@@ -70,21 +69,21 @@ class Latencies:
         self._awaiting: deque[tuple[int, float]] = deque(maxlen=MAX_AWAITING)
 
     def changed_health(self, serial: int, line_at: float) -> None:
-        """The health status of this serial number is due to a line read at `line_at` (wall)."""
+        """Record that a line read at `line_at` (wall) changed the health status `serial`."""
         self._awaiting.append((serial, line_at))
 
     def accepted(self, serial: int, at: float) -> None:
-        """The API server has this health status, and with it all earlier ones."""
+        """Record that the API server accepted this health status, which includes earlier ones."""
         while self._awaiting and self._awaiting[0][0] <= serial:
             _, line_at = self._awaiting.popleft()
             self.published.observe(max(0.0, at - line_at))
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scrape reads; made by the main loop's side on demand, from frozen values."""
+    """The immutable values that one scrape reads."""
 
     state: NodeState
-    verdict: Assessment
+    assessment: Assessment
     records: RecordCounts
     heard_at: Mapping[SourceName, float]
     xids: XidCounts
@@ -93,26 +92,24 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentCollector(Collector):
-    """Turns a snapshot into metrics: the full set, or the basic one
-    (`agent.daemon.gpu_metrics`).
-    """
+    """Turns a snapshot into the full or the basic set of metrics (`agent.daemon.gpu_metrics`)."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], *, full: bool) -> None:
         self._snapshot = snapshot
         self._full = full
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of the agent but its histograms."""
+        """Yield all metrics except the histograms."""
         now = self._snapshot()
         yield from _node(now)
-        yield from gpu_metrics(now.state, now.verdict, full=self._full)
+        yield from gpu_metrics(now.state, now.assessment, full=self._full)
         yield _services(now.state)
         yield from _incidents(now)
         yield from _sources(now)
         yield from _agent(now)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names are unique by construction, and a scrape at registration is too early."""
+        """Return nothing, so that registration does not scrape; the names are unique."""
         return ()
 
 
@@ -120,21 +117,21 @@ def _node(now: Snapshot) -> Iterator[Metric]:
     info = InfoMetricFamily("gpuward_agent_build", "Version of the agent and its rules.")
     info.add_metric([], {"version": settings.VERSION})
     yield info
-    health, usable = now.verdict.health.value, now.verdict.gpus_healthy
+    health, usable = now.assessment.health.value, now.assessment.gpus_healthy
     yield gauge(
         "gpuward_node_health",
-        "1 for the node's present health, 0 for the others.",
+        "1 for the node's current health, 0 for the others.",
         ["health"],
-        (([word], float(health == word)) for word in HEALTHS),
+        (([each], float(health == each)) for each in HEALTHS),
     )
     yield gauge(
         "gpuward_node_gpus_expected",
         "GPUs that this node should have.",
-        rows=[((), now.verdict.gpus_expected)],
+        rows=[((), now.assessment.gpus_expected)],
     )
     yield gauge(
         "gpuward_node_gpus_healthy",
-        "Usable GPUs: those that are healthy or degraded; absent while unknown.",
+        "GPUs that are healthy or degraded; absent while unknown.",
         rows=[] if usable is None else [((), usable)],
     )
 
@@ -142,8 +139,8 @@ def _node(now: Snapshot) -> Iterator[Metric]:
 def _services(state: NodeState) -> Metric:
     return gauge(
         "gpuward_host_service_running",
-        "1 while the driver's service runs on the host; no series where processes are out of "
-        "sight.",
+        "1 while the driver's service runs on the host; absent if the host's processes are not "
+        "visible.",
         ["service"],
         (
             ([service.value], float(view.running))
@@ -164,7 +161,7 @@ def _incidents(now: Snapshot) -> Iterator[Metric]:
             counts[key] = counts.get(key, 0) + 1
     yield gauge(
         "gpuward_incident_active",
-        "Active incidents; a GPU of several counts for each.",
+        "Active incidents of a GPU by reason.",
         (*GPU_LABELS, "reason", "severity", "level"),
         counts.items(),
     )
@@ -184,7 +181,7 @@ def _sources(now: Snapshot) -> Iterator[Metric]:
     sources = sorted(now.state.sources.items())
     yield gauge(
         "gpuward_source_up",
-        "1 while the source works, 0 while it does not; no series for one that is off.",
+        "1 while the data source works, 0 while it fails; absent for one that is off.",
         ["source"],
         (
             ([name.value], float(view.state is SourceState.UP))
@@ -194,13 +191,13 @@ def _sources(now: Snapshot) -> Iterator[Metric]:
     )
     yield gauge(
         "gpuward_source_info",
-        "State of the source and why; always 1.",
+        "State and reason of the data source; always 1.",
         ["source", "state", "reason"],
         (([name.value, view.state.value, view.reason], 1) for name, view in sources),
     )
     yield gauge(
         "gpuward_source_last_success_timestamp_seconds",
-        "When the source last reported something.",
+        "When the data source last reported something.",
         ["source"],
         (([name.value], at) for name, at in sorted(now.heard_at.items())),
     )
@@ -208,7 +205,7 @@ def _sources(now: Snapshot) -> Iterator[Metric]:
 
 def _agent(now: Snapshot) -> Iterator[Metric]:
     records = CounterMetricFamily(
-        "gpuward_kernel_records", "Kernel log records by what became of them.", labels=["result"]
+        "gpuward_kernel_records", "Kernel log records by result.", labels=["result"]
     )
     for result in ("read", "recognised", "malformed", "refused", "lost"):
         records.add_metric([result], getattr(now.records, result))
@@ -239,7 +236,7 @@ def _agent(now: Snapshot) -> Iterator[Metric]:
 def _concerned(
     state: NodeState, gpus: Iterable[str], pci: Iterable[str]
 ) -> Iterator[tuple[str, ...]]:
-    """The labels of each GPU an incident names; of none for one of the entire node."""
+    """Yield the labels of each GPU of an incident; empty ones for an incident of the node."""
     found = {tuple(_of(state, *identify(state, gpu, ""))) for gpu in gpus}
     found |= {tuple(_at_address(state, address)) for address in pci}
     yield from sorted(found) or [("", "", "")]

@@ -1,8 +1,7 @@
-"""`gpuward-agent run`: the daemon. Wires collectors, judgement, publishing and the HTTP server
-together.
+"""`gpuward-agent run`: the daemon. Connects collectors, judgement, publishing and HTTP server.
 
-Called by `agent.cli`. Everything an operator got wrong ends here with one sentence and status 64;
-everything the machine lacks becomes a source that is Absent, said once, while the rest works on.
+Called by `agent.cli`. A configuration error ends the process with one sentence and status 64. A
+data source that the machine lacks becomes Absent, is logged once, and the others keep working.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from agent.daemon import judgement, log
 from agent.daemon.event_queue import EventQueue, Item, Log, Stop
 from agent.daemon.http import Server
-from agent.daemon.judgement import Composer, Judgement, Who
+from agent.daemon.judgement import Composer, Judgement, NodeSettings
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import AgentCollector, Latencies, Snapshot, XidCounts
 from agent.daemon.sources import Collectors
@@ -48,26 +47,29 @@ from rules.judge.evidence import KernelExcerpt, evidence
 
 LAST_PUBLISH_S = 5.0
 NVML_GRACE_S = 60.0
-"""Killing an NVML client in a call has frozen GPUs: it is given this long to shut down."""
+"""Time for the NVML child to shut down: killing an NVML client in a call has frozen GPUs."""
 PAST_WITHIN_S = 2.0
-"""The kernel log is not opened before the past is known, or this long after the start."""
+"""The kernel log is opened when the published status has been read, or after this time."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `run` to the program's commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "run",
-        help="watch this machine and publish its health on its Node",
-        description="Watch this machine's GPUs and publish their health on its Node, as "
-        "conditions, labels and a GPUNodeHealth object, and as metrics. Ends with SIGTERM.",
-        epilog="Every option is also a variable of the environment, named in brackets.",
+        help="Watch this machine's GPUs and publish their health",
+        description="Watch this machine's GPUs and publish their health as Node conditions,"
+        "\nlabels, a GPUNodeHealth object, Events and metrics. Runs until SIGTERM.\n\nExamples:\n"
+        "  gpuward-agent run                              # in a DaemonSet\n"
+        "  gpuward-agent run --node-name gpu-1 --kubeconfig ~/.kube/config",
+        epilog="Each option can also be set with the environment variable in brackets.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser, os.environ, collectors_only=False)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run until a signal; the exit status. Raises SettingsError."""
+    """Run until a signal and return the exit status. Raises SettingsError."""
     try:
         return Agent(settings_of(arguments)).run()
     except KubeConfigError as error:
@@ -75,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Agent:
-    """One agent process. Construction checks everything that an operator may have got wrong."""
+    """One agent process. The constructor validates the configuration."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._log = log.logger(settings.log)
@@ -91,7 +93,7 @@ class Agent:
         )
         self._collectors = Collectors(settings, self._event_queue)
         self._judgement = Judgement(
-            Who(
+            NodeSettings(
                 node_name=settings.node_name,
                 expected_gpus=settings.expected_gpus,
                 boot_id=self._collectors.boot_id,
@@ -100,22 +102,22 @@ class Agent:
             time.time,
         )
         self._composer = Composer(judgement.pod_of(os.environ), loaded)
-        self._publisher = Publisher(self._kube, settings.node_name, tell=self._event_queue.put)
+        self._publisher = Publisher(self._kube, settings.node_name, notify=self._event_queue.put)
         self._watch = NodeWatch(
             self._kube,
             settings.node_name,
             on_node=self._node_seen,
             on_gone=self._publisher.node_gone,
             on_missing=self._node_missing,
-            on_trouble=lambda said: self._event_queue.put(
-                Log(said or "the node is watched again", well=not said)
+            on_trouble=lambda message: self._event_queue.put(
+                Log(message or "Watching the node works again.", well=not message)
             ),
         )
         self._evidence = EvidenceKeeper(
             self._kube,
             compose=self._evidence_of,
-            look=self._look_for_evidence,
-            tell=lambda said, well: self._event_queue.put(Log(said, well=well)),
+            refresh=self._refresh_for_evidence,
+            notify=lambda message, well: self._event_queue.put(Log(message, well=well)),
         )
         self._node_was_seen = False
         self._node_view: facts.NodeSeen | None = None
@@ -143,14 +145,14 @@ class Agent:
             )
 
     def run(self) -> int:
-        """Collector, judge and publish until told to stop."""
+        """Collect, assess and publish until a stop is requested; return the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         threading.excepthook = self._on_broken_thread
         settings = self._settings
         served = {} if self._server is None else {"port": self._server.port}
         self._log.info(
-            "watching this machine",
+            "Watching this machine.",
             node=settings.node_name,
             agent=USER_AGENT,
             kmsg=settings.kmsg,
@@ -170,27 +172,29 @@ class Agent:
         self._watch.close()
         self._evidence.close()
         if not self._publisher.close(LAST_PUBLISH_S):
-            self._log.warning("the last health status was not accepted before the end")
+            self._log.warning(
+                "The API server did not accept the last health status before the agent stopped."
+            )
         if not self._collectors.close(NVML_GRACE_S):
             self._log.warning(
-                "a call into the driver still hangs: its process ends when it returns"
+                "A driver call still hangs. The NVML child exits when the call returns."
             )
         if self._server is not None:
             self._server.close()
         self._kube.close()
         return stop.status
 
-    # What other threads report.
+    # Called from other threads.
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        self._loop.stop(Stop(0, f"ending because of {signal.Signals(number).name}"))
+        self._loop.stop(Stop(0, f"Stopping on {signal.Signals(number).name}."))
 
     def _on_broken_thread(self, args: threading.ExceptHookArgs) -> None:
-        """A thread ended by a defect of gpuward: end too, since half an agent reports half."""
+        """Stop the agent after a bug ended a thread: it would report incomplete data."""
         name = args.thread.name if args.thread is not None else "a thread"
         trace = "".join(traceback.format_exception(args.exc_value)) if args.exc_value else ""
-        self._log.error(f"{name} ended by a defect of gpuward: please report it", trace=trace)
-        self._loop.stop(Stop(1, f"ending because {name} ended: the container restarts"))
+        self._log.error(f"Thread {name} ended by a bug in gpuward. Please report it.", trace=trace)
+        self._loop.stop(Stop(1, f"Stopping because thread {name} ended. The container restarts."))
 
     def _node_seen(self, node: NodeObject) -> None:
         self._node_was_seen = True
@@ -202,12 +206,12 @@ class Agent:
             self._node_view = seen
             self._event_queue.put(seen)
 
-    def _look_for_evidence(self) -> Callable[[], bool]:
-        """Ask NVML for everything; whether every GPU has answered since."""
+    def _refresh_for_evidence(self) -> Callable[[], bool]:
+        """Request new NVML readings; return a check whether every GPU has answered since."""
         asked_at = time.time()
         self._collectors.nvml.request_refresh()
 
-        def came() -> bool:
+        def answered() -> bool:
             state = self._judgement.state
             if not self._judgement.knows_past:
                 return False
@@ -219,10 +223,10 @@ class Agent:
             gpus = state.gpus.values()
             return bool(gpus) and all(v.read_at >= asked_at for v in gpus if v.enumerated)
 
-        return came
+        return answered
 
     def _evidence_of(self, session: str) -> Mapping[str, Any]:
-        """What is known now; from the thread that keeps evidence."""
+        """Return the GPUEvidence of a session; called from the evidence thread."""
         kernel, missing = KernelExcerpt(), []
         try:
             for message in kernel_log.messages(
@@ -236,7 +240,7 @@ class Agent:
         return evidence(session, state, status, kernel, now, missing=missing)
 
     def _node_missing(self, sentence: str) -> None:
-        """The API server answered that there is no such node."""
+        """Stop if the node has never existed: its name is wrong."""
         if not self._node_was_seen:
             self._event_queue.put(Stop(USAGE_ERROR, sentence))
 
@@ -246,7 +250,7 @@ class Agent:
         state = self._judgement.state
         return Snapshot(
             state=state,
-            verdict=health_status.assess(state, time.time(), self._rules),
+            assessment=health_status.assess(state, time.time(), self._rules),
             records=self._collectors.counts,
             heard_at=dict(self._loop.heard_at),
             xids=self._xids,
@@ -257,16 +261,16 @@ class Agent:
         )
 
     def _healthz(self) -> str | None:
-        return None if self._loop.alive else "the main loop does not turn: restart the agent"
+        return None if self._loop.alive else "the main loop is stuck: restart the agent"
 
     def _readyz(self) -> str | None:
-        if (complaint := self._healthz()) is not None:
-            return complaint
+        if (problem := self._healthz()) is not None:
+            return problem
         report = self._publisher.report()
         if report.accepted_at is None:
-            return "no health status was accepted by the API server yet"
+            return "the API server has not accepted a health status yet"
         if report.failures:
-            return "the API server does not accept the health status: see the agent's log"
+            return "publishing the health status fails: see the agent's log"
         return None
 
 

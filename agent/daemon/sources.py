@@ -1,7 +1,7 @@
-"""All collectors of one agent: made from the settings, started, and ended in order.
+"""The collectors of one agent: create them from the settings, start and stop them in order.
 
-Owned by `agent.daemon.run`. Each collector has its own thread and puts facts into the queue; what
-this machine lacks becomes a source that is Absent.
+Owned by `agent.daemon.run`. Each collector has its own thread and puts facts into the queue. A
+data source that this machine lacks becomes Absent.
 """
 
 import stat
@@ -31,17 +31,17 @@ from rules.judge import observation as facts
 
 SIMULATED = "sim:"
 DRIVER = "nvidia"
-"""How sysfs names the driver that NVML speaks for."""
+"""The name of NVIDIA's driver in sysfs."""
 
 
 class CollectorsError(SettingsError):
-    """A collector cannot be what the settings say; the text is one sentence with the remedy."""
+    """A collector cannot be created from the settings; the text has the remedy."""
 
 
 class Collectors:
-    """The kernel log, NVML, the machine, udev and dcgm-exporter. Raises SensesError.
+    """The collectors of kernel log, NVML, machine, udev and dcgm-exporter.
 
-    `udev` makes the monitor of PCI announcements, given what to call.
+    `udev` creates the monitor of PCI changes from its callbacks. Raises CollectorsError.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Collectors:
         _check_log(settings.kmsg)
         machine = _machine(settings.nvml)
         self.counts = RecordCounts()
-        self.nvml = NvmlLink(settings.nvml, self._nvml_said, poll_s=settings.poll_s)
+        self.nvml = NvmlLink(settings.nvml, self._on_nvml_message, poll_s=settings.poll_s)
         self._bound: set[str] | None = None
         self._machine = MachineCollector(self._machine_seen, machine, every_s=settings.poll_s)
         self._make_monitor = udev
@@ -74,7 +74,7 @@ class Collectors:
         self._timeout: threading.Timer | None = None
 
     def start(self, *, past_within_s: float) -> None:
-        """Start all; the kernel log when `open_log` is called, or after `past_within_s`."""
+        """Start all collectors; the kernel log on `open_log`, or after `past_within_s`."""
         self._machine.start()
         self.nvml.start()
         self._start_udev()
@@ -87,7 +87,7 @@ class Collectors:
         self._timeout.start()
 
     def open_log(self, boot_id: str = "", after: int = -1) -> None:
-        """Open the kernel log behind what an earlier run of this boot has judged; once."""
+        """Open the kernel log once, after the last record that an earlier process assessed."""
         with self._log_lock:
             if self._log is not None or self._log_closed:
                 return
@@ -112,19 +112,19 @@ class Collectors:
         )
 
     def read_log_now(self) -> None:
-        """The driver says that it printed something."""
+        """Read the kernel log at once: the driver reported a new line."""
         if self._log is not None and self._log.reader is not None:
             self._log.reader.read_now()
 
-    def check_soon(self) -> None:
-        """Look at the bus and ask NVML and the exporter for everything once more."""
-        self._machine.look_now()
+    def poll_now(self) -> None:
+        """Read the PCI bus, NVML and the exporter once more."""
+        self._machine.poll_now()
         self.nvml.request_refresh()
         if self.dcgm is not None:
             self.dcgm.scrape_now()
 
     def close_log(self) -> None:
-        """Stop reading the kernel log; no fact comes from it after this."""
+        """Stop reading the kernel log; it adds no facts after this."""
         with self._log_lock:
             self._log_closed = True
             opened = self._log
@@ -132,7 +132,7 @@ class Collectors:
             opened.reader.close()
 
     def close(self, nvml_grace_s: float) -> bool:
-        """End the rest; False when NVML hangs and its child was left to end by itself."""
+        """Stop the other collectors; return False if the NVML child hangs and was left running."""
         self._machine.close()
         if self._udev is not None:
             self._udev.close()
@@ -148,10 +148,9 @@ class Collectors:
         else:
             self._event_queue.put_when_room(fact, give_up=lambda: self._log_closed)
 
-    def _nvml_said(self, message: Message) -> None:
+    def _on_nvml_message(self, message: Message) -> None:
         if isinstance(message, NvmlStatus):
-            # The fact first: the status may end the agent, and the last health status has to hold
-            # it.
+            # The fact first: the status may stop the agent after its last health status.
             self._source(facts.SourceName.NVML, message.state, message.reason)
         self._event_queue.put(message)
 
@@ -161,7 +160,7 @@ class Collectors:
             return
         bound = {each.address for each in fact.functions if each.driver == DRIVER}
         if self._bound is not None and bound - self._bound:
-            # NVML counts GPUs once per initialisation: reading again would not see these.
+            # NVML counts GPUs once per initialisation: a refresh would not find these.
             self.nvml.reinitialise()
         self._bound = bound
 
@@ -173,7 +172,7 @@ class Collectors:
         try:
             monitor.start()
         except UdevError as error:
-            self._event_queue.put(Log(f"{error}; the PCI bus is checked every 15 s instead"))
+            self._event_queue.put(Log(f"{error} Polling the PCI bus every 15 s instead."))
             self._source(facts.SourceName.UDEV, facts.SourceState.ABSENT, "NoUdev")
             return
         self._udev = monitor
@@ -181,13 +180,13 @@ class Collectors:
 
     def _bus_changed(self, arrived: bool) -> None:
         if arrived:
-            self._machine.look_now()
+            self._machine.poll_now()
             self.nvml.reinitialise()
         else:
-            self.check_soon()
+            self.poll_now()
 
     def _announcements_lost(self, error: Exception) -> None:
-        self._event_queue.put(Log(f"PCI announcements were lost ({error}): the bus is polled now"))
+        self._event_queue.put(Log(f"udev events were lost ({error}). Polling the PCI bus now."))
 
     def _source(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
         self._event_queue.put(
@@ -201,21 +200,21 @@ def _boot_id(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise CollectorsError(
             f"--boot-id {path} cannot be read ({error}): name a readable file"
-        ) from (error)
+        ) from error
 
 
 def _check_log(kmsg: str) -> None:
-    """A log that was named must be there; one that is, or may be, and cannot be opened is Down."""
+    """Raise CollectorsError if the log does not exist; one that cannot be opened becomes Down."""
     if kmsg in (kernel_log.OFF, kernel_log.SYSLOG, kernel_log.DEFAULT_PATH):
         return
     try:
-        what = "is a folder" if stat.S_ISDIR(Path(kmsg).stat().st_mode) else ""
+        problem = "is a directory" if stat.S_ISDIR(Path(kmsg).stat().st_mode) else ""
     except (FileNotFoundError, NotADirectoryError):
-        what = "does not exist"
+        problem = "does not exist"
     except OSError:
-        return  # not to be seen by us: opening it says why
-    if what:
-        raise CollectorsError(f"--kmsg {kmsg} {what}: name a kernel log, or syslog or off")
+        return  # no access: opening it reports the cause
+    if problem:
+        raise CollectorsError(f"--kmsg {kmsg} {problem}: name a kernel log, or syslog or off")
 
 
 def _machine(nvml: str) -> Machine:
@@ -226,7 +225,7 @@ def _machine(nvml: str) -> Machine:
         return simulated(path)
     except ImportError as error:
         raise CollectorsError(
-            f"--nvml {nvml} needs the simulator, which is part of a checkout only:"
+            f"--nvml {nvml} needs the simulator, which only a checkout has:"
             " use --nvml real or off, or run from a checkout"
         ) from error
     except OSError as error:
@@ -234,5 +233,5 @@ def _machine(nvml: str) -> Machine:
             f"--nvml {nvml} cannot be read ({error.strerror}): name a node description"
         ) from error
     except ValueError as error:
-        said = " ".join(str(error).split())
-        raise CollectorsError(f"--nvml {nvml} is no node description: {said}") from error
+        why = " ".join(str(error).split())
+        raise CollectorsError(f"--nvml {nvml} is not a node description: {why}") from error

@@ -1,5 +1,5 @@
-"""The NVML collector: a child process that asks the driver, and the link that watches the child.
+"""The NVML collector: a child process that calls the driver, and the link that supervises it.
 
-The main loop talks to `link.NvmlLink` only and receives facts and the status of NVML. Nothing here
-judges: readings go out as they came in.
+The main loop uses `link.NvmlLink` only and receives facts and the status of NVML. Readings are
+passed on as they are; `rules` assesses them.
 """

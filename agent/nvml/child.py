@@ -1,9 +1,8 @@
-"""The NVML child's entry: `python -m agent.nvml.child MODE SECONDS`, with three pipes and nothing
-else.
+"""Entry point of the NVML child: `python -m agent.nvml.child MODE SECONDS`, with three pipes.
 
-Started by `link`. It ends when it is asked to, or when its standard input closes, and calls
-nvmlShutdown first. It imports next to nothing (no logging, metrics or Kubernetes): this process
-runs on every GPU node for ever.
+Started by `link`. It calls nvmlShutdown and exits when it is asked to, or when its standard input
+closes. It imports as little as possible (no logging, metrics or Kubernetes), because it always
+runs on every GPU node.
 """
 
 import os
@@ -12,55 +11,53 @@ import sys
 from typing import Any
 
 GROUP = "gpuward.simulator"
-"""Entry points under which a checkout offers a simulated driver; a wheel and the image none."""
+"""Entry point group of the simulated driver; only a checkout has one."""
 SIMULATED = "sim:"
-"""How the name of a description begins where a driver may be named."""
+"""Prefix of a mode that names a node description."""
 ORDERS, REPORTS, ERRORS = 0, 1, 2
 
 
 def simulated_driver() -> Any:
-    """The module that simulates the driver.
+    """Return the module that simulates the driver.
 
     It has `install(path)` for the calls of NVML, `NodeFile(path)` for the description, and
-    `functions_of` and `host_of` for the machine around it. Raises ImportError where
-    there is none.
+    `functions_of` and `host_of` for the machine. Raises ImportError outside a checkout.
     """
-    # Imported here: entry points cost a child that meets a real driver a megabyte for nothing.
+    # Imported here: entry points would cost a child on a real node a megabyte.
     from importlib.metadata import entry_points
     from pathlib import Path
 
-    # A console script has its own folder on the path, and not the checkout it was installed from.
+    # A console script has its own folder on the path instead of its checkout.
     checkout = Path(__file__).parents[2]
     if (checkout / "pyproject.toml").is_file() and str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     for found in entry_points(group=GROUP):
         return found.load()
-    raise ImportError(f"nothing is installed under the entry points {GROUP}")
+    raise ImportError(f"no package has an entry point in {GROUP}")
 
 
 def main(mode: str, poll_s: float) -> int:
-    """Run the child in this mode (`real` or `sim:FILE`) on standard input and output.
+    """Run the child on standard input and output and return its exit status.
 
-    `poll_s` is the period of the fastest polling tier.
+    `mode` is `real` or `sim:FILE`; `poll_s` is the period of the fastest polling tier.
     """
     for ignored in (signal.SIGINT, signal.SIGTERM):
-        # The parent says when to end: it gets these signals too, and knows what hangs.
+        # The parent gets these signals too and decides when the child ends.
         signal.signal(ignored, signal.SIG_IGN)
     from agent.nvml.life import Child
 
     reports = os.dup(REPORTS)
-    # A library that prints must not garble the stream.
+    # Output of a library must not corrupt the message stream.
     os.dup2(ERRORS, REPORTS)
     jitter = int.from_bytes(os.urandom(4), "big") / (1 << 32)
     child = Child(orders=ORDERS, reports=reports, jitter=jitter, poll_s=poll_s)
     try:
         if mode.startswith(SIMULATED):
-            # Whether it can be is reported at the agent's start, which reads the machine from it
-            # too.
+            # The agent reads the same file at its start and reports errors.
             simulated_driver().install(mode.removeprefix(SIMULATED))
         return child.run()
     except BrokenPipeError:
-        # The parent is gone. Leaving NVML by process exit is all that is left to do.
+        # The parent has ended: exit without nvmlShutdown.
         return 0
 
 

@@ -1,7 +1,7 @@
-"""The driver's event set of all GPUs, rebuilt without the lost one.
+"""The driver's event set of all GPUs.
 
-Run by the child. One lost GPU fails every wait on a set at once and for ever, so after a failure
-the set is freed and built again a second later from the GPUs that still register.
+Used by the child. One lost GPU makes every wait on the set fail. After a failure the set is freed
+and built again a second later from the GPUs that still register.
 """
 
 import time
@@ -20,7 +20,7 @@ TIMEOUT = 10
 
 
 class GpuEvents:
-    """Events of all GPUs. `build` first; `wait` gives one event or nothing."""
+    """Events of all GPUs. Call `build` first; `wait` returns one event or None."""
 
     def __init__(self, call: Caller, branch: int) -> None:
         self._call = call
@@ -36,16 +36,16 @@ class GpuEvents:
 
     @property
     def waiting(self) -> bool:
-        """There is a set with at least one GPU to wait on."""
+        """Whether there is a set with at least one GPU to wait on."""
         return self._set is not None and bool(self._gpus)
 
     @property
     def failed(self) -> bool:
-        """A wait failed and the set was returned to service; it is built again in a second."""
+        """Whether a wait failed and the set was freed; it is built again after a second."""
         return self._rebuild_at is not None
 
     def build(self, gpus: list[Gpu]) -> None:
-        """Register every GPU for the events it supports, and only those."""
+        """Register every GPU for the events that it supports."""
         self.free()
         self._enumerated = gpus
         self._rebuild_at = None
@@ -69,17 +69,17 @@ class GpuEvents:
                 self._gpus[inventory.handle_value(gpu.handle)] = gpu
 
     def rebuild_if_due(self, now: float) -> None:
-        """Build again after a failed wait, once its second has passed."""
+        """Build the set again a second after a failed wait."""
         if self._rebuild_at is not None and now >= self._rebuild_at:
             self.build(self._enumerated)
 
     def wait(self, timeout_ms: int, now: float) -> GpuEvent | None:
-        """The next event within the time; None without one, or when the set failed."""
+        """Return the next event; None on timeout or if the set failed."""
         try:
             data = nvml.nvmlEventSetWait_v2(self._set, timeout_ms)
         except nvml.NVMLError as error:
             if error.value != TIMEOUT:
-                # Raises where the driver is gone; anything else costs the set.
+                # Raises if the driver is gone; any other error frees the set.
                 self._call("nvmlEventSetWait_v2", _raise, error)
                 self.free()
                 self._rebuild_at = now + REBUILD_AFTER_S
@@ -91,7 +91,7 @@ class GpuEvents:
         return GpuEvent(
             at=time.time(),
             kind=row.kind,
-            # NVML fills it in for an Xid alone; of all else it says nothing, not even zero.
+            # NVML only sets the data of an Xid; for other events it is undefined.
             data=int(data.eventData) if row.kind is EventKind.XID else 0,
             gpu=gpu.device.uuid if gpu else "",
             pci=gpu.device.pci if gpu else "",
@@ -100,7 +100,7 @@ class GpuEvents:
         )
 
     def free(self) -> None:
-        """Give the set back."""
+        """Free the set."""
         if self._set is not None:
             self._call("nvmlEventSetFree", nvml.nvmlEventSetFree, self._set)
         self._set = None

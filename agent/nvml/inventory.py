@@ -1,8 +1,8 @@
-"""The guarded way into the driver, and which GPUs there are: asked at start and on refresh.
+"""Guarded calls of the driver, and the inventory of GPUs, read at start and on refresh.
 
-Run by the child. Each call is announced first, which lets the parent say which call of which GPU
-hangs; a failure becomes a code. A GPU that is lost while it is enumerated keeps what an earlier
-round learned.
+Used by the child. It announces each call first, so that the parent can report which call of which
+GPU hangs. A failed call returns its code. A GPU that is lost during enumeration keeps the data of
+the last enumeration.
 """
 
 import time
@@ -23,39 +23,38 @@ Send = Callable[[FromChild], None]
 
 
 class DriverGoneError(Exception):
-    """The driver went away under the process: nothing but a fresh process helps."""
+    """The driver was unloaded under the process: only a new process can continue."""
 
     def __init__(self, call: str, code: int) -> None:
-        super().__init__(f"{call} gave {code}")
+        super().__init__(f"{call} returned {code}")
         self.fact = CallFailed(at=time.time(), call=call, code=code, of_driver=True)
 
 
 class Absent(msgspec.Struct, frozen=True):
     """A signal that could not be read, with NVML's return code (3 not supported, 15 lost, ...).
 
-    Code 13 also stands for "this driver is too old for it"; nothing was asked then.
+    Code 13 also means that the driver is too old; no call was made then.
     """
 
     code: int
 
 
 Value = int | float | str | tuple[int | None, ...] | Absent
-"""A reading. Tuples are per link (None: not readable) or a histogram; see
+"""A reading. A tuple has a value per link (None: not readable) or is a histogram; see
 `rules.catalog.signals`.
 """
 
 
 class Device(GpuSeen, frozen=True, kw_only=True):
-    """One GPU as enumerated. Strings that the driver would not give are empty, numbers None.
+    """One GPU as enumerated. Strings that could not be read are empty, numbers None.
 
-    A GPU that answers nothing (lost while enumerating) has an empty `uuid`; its `index` and, where
-    the driver still tells it, `pci` are all there is.
+    A GPU that was lost during enumeration has an empty `uuid` and only an `index` and maybe `pci`.
     """
 
     numa: int | None = None
     links: int = 0
     events: int = 0
-    """Supported event bits, as the driver reports them."""
+    """Bits of the events that the GPU supports."""
 
 
 class Failed(NamedTuple):
@@ -66,23 +65,23 @@ class Failed(NamedTuple):
 
     @property
     def meaning(self) -> Meaning:
-        """What the code says about the GPU or the field."""
+        """What the code means for the GPU or the field."""
         return meaning(self.code)
 
     @property
     def absent(self) -> Absent:
-        """The reading that stands for this failure."""
+        """The reading that records this failure."""
         return Absent(self.code)
 
     def of(self, device: Device) -> CallFailed:
-        """The fact that this call about this GPU failed."""
+        """Return the fact that this call failed for a GPU."""
         return CallFailed(
             at=time.time(), call=self.call, code=self.code, gpu=device.uuid, pci=device.pci
         )
 
 
 class Caller:
-    """Makes calls and tells the parent about each before it is made."""
+    """Makes calls and announces each to the parent first."""
 
     def __init__(self, send: Send) -> None:
         self.send = send
@@ -90,7 +89,7 @@ class Caller:
     def __call__(
         self, symbol: str, function: Callable[..., T], *arguments: Any, gpu: str = ""
     ) -> T | Failed:
-        """The result of `function(*arguments)`, or why there is none.
+        """Return the result of `function(*arguments)`, or a Failed.
 
         Raises DriverGoneError on a code that makes every handle stale.
         """
@@ -106,20 +105,20 @@ class Caller:
     def text(
         self, symbol: str, function: Callable[..., str], *arguments: Any, gpu: str = ""
     ) -> str:
-        """The same for strings: empty where there is none, escaped where it is not UTF-8."""
+        """Return the string result; empty if the call failed, escaped if it is not UTF-8."""
         result = self(symbol, lambda: text(function, *arguments), gpu=gpu)
         return "" if isinstance(result, Failed) else result
 
     def number(
         self, symbol: str, function: Callable[..., int], *arguments: Any, gpu: str = ""
     ) -> int | None:
-        """The same for numbers: None where there is none."""
+        """Return the number result; None if the call failed."""
         result = self(symbol, function, *arguments, gpu=gpu)
         return None if isinstance(result, Failed) else result
 
 
 def text(function: Callable[..., str], *arguments: Any) -> str:
-    """Call a string getter of pynvml, whose decoding of the driver's bytes may itself fail."""
+    """Call a string getter of pynvml and escape bytes that it cannot decode."""
     try:
         return function(*arguments)
     except UnicodeDecodeError as error:
@@ -128,37 +127,37 @@ def text(function: Callable[..., str], *arguments: Any) -> str:
 
 MAX_LINKS = 36
 GUESTS = {1: "passthrough", 2: "vgpu"}
-"""nvmlGpuVirtualizationMode_t of a guest."""
+"""Values of nvmlGpuVirtualizationMode_t in a guest."""
 
 
 class Gpu(NamedTuple):
-    """A device with the handle to ask it by; no handle while it does not enumerate."""
+    """A device and its handle; None while the GPU does not enumerate."""
 
     device: Device
     handle: Any
 
     @property
     def key(self) -> str:
-        """What messages call it: the UUID, else the PCI address, else the index."""
+        """Its name in messages: the UUID, else the PCI address, else the index."""
         return self.device.uuid or self.device.pci or f"index {self.device.index}"
 
 
 def handle_value(handle: Any) -> int:
-    """The pointer's number, to recognise a handle that comes back with an event."""
+    """Return the pointer as a number, to find the GPU of an event."""
     return cast(handle, c_void_p).value or 0
 
 
 def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
-    """Every GPU NVML counts, in index order.
+    """Return every GPU that NVML counts, in index order.
 
-    Raises DriverGoneError where it cannot count, or where not one of them may be opened.
+    Raises DriverGoneError if the count fails or no GPU can be opened.
     """
     count = call("nvmlDeviceGetCount_v2", nvml.nvmlDeviceGetCount)
     if isinstance(count, Failed):
         if count.code == messages.GPU_NOT_FOUND:
             return []
         raise DriverGoneError(count.call, count.code)
-    # Where their number changed, an index may mean another GPU than before.
+    # After the count changed an index may be another GPU.
     known = known if len(known) == count else []
     gpus: list[Gpu] = []
     refused: list[Failed] = []
@@ -179,7 +178,7 @@ def enumerate_gpus(call: Caller, known: list[Gpu]) -> list[Gpu]:
 def _describe(call: Caller, index: int, handle: Any) -> Device:
     uuid = call.text("nvmlDeviceGetUUID", nvml.nvmlDeviceGetUUID, handle)
 
-    def words(symbol: str) -> str:
+    def string(symbol: str) -> str:
         return call.text(symbol, getattr(nvml, symbol), handle, gpu=uuid)
 
     def number(symbol: str) -> int | None:
@@ -194,10 +193,10 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
         index=index,
         uuid=uuid,
         pci=pci_address.full_address(pci),
-        serial=words("nvmlDeviceGetSerial"),
-        product=words("nvmlDeviceGetName"),
-        board=words("nvmlDeviceGetBoardPartNumber"),
-        vbios=words("nvmlDeviceGetVbiosVersion"),
+        serial=string("nvmlDeviceGetSerial"),
+        product=string("nvmlDeviceGetName"),
+        board=string("nvmlDeviceGetBoardPartNumber"),
+        vbios=string("nvmlDeviceGetVbiosVersion"),
         module_id=number("nvmlDeviceGetModuleId"),
         minor=number("nvmlDeviceGetMinorNumber"),
         architecture=architecture,
@@ -209,18 +208,18 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
 
 
 def _numa(call: Caller, handle: Any, uuid: str) -> int | None:
-    """The host's NUMA node nearest to the GPU.
+    """Return the host's NUMA node nearest to the GPU.
 
-    From the memory affinity, not from nvmlDeviceGetNumaNodeId: that names the GPU's own memory
-    node, which only coherent parts have.
+    It is read from the memory affinity, because nvmlDeviceGetNumaNodeId returns the node of the
+    GPU's own memory, which only coherent GPUs have.
     """
     scope = nvml.NVML_AFFINITY_SCOPE_NODE
-    words = call(
+    masks = call(
         "nvmlDeviceGetMemoryAffinity", nvml.nvmlDeviceGetMemoryAffinity, handle, 1, scope, gpu=uuid
     )
-    if isinstance(words, Failed) or not words[0]:
+    if isinstance(masks, Failed) or not masks[0]:
         return None
-    lowest: int = words[0] & -words[0]
+    lowest: int = masks[0] & -masks[0]
     return lowest.bit_length() - 1
 
 
@@ -238,9 +237,7 @@ def _links(call: Caller, handle: Any, uuid: str) -> int:
 
 
 def virtualization(call: Caller, gpus: list[Gpu]) -> str:
-    """Whether this is a guest: `passthrough` or `vgpu`; `none` on the metal and on a
-    hypervisor.
-    """
+    """Return the kind of guest: `passthrough` or `vgpu`; `none` on a host."""
     for gpu in gpus:
         mode = None
         if gpu.handle is not None:
@@ -256,7 +253,7 @@ def virtualization(call: Caller, gpus: list[Gpu]) -> str:
 
 
 def excluded(call: Caller) -> list[str]:
-    """The PCI addresses the driver was told to leave alone."""
+    """Return the PCI addresses that the driver is configured to exclude."""
     count = call.number("nvmlGetExcludedDeviceCount", nvml.nvmlGetExcludedDeviceCount) or 0
 
     def address(index: int) -> str:

@@ -1,6 +1,7 @@
-"""One life of the NVML child: initialise, poll, wait for events, take orders, shut down.
+"""The NVML child: initialise NVML, poll, wait for events, follow orders, shut down.
 
-Run by `child`. One thread: a call that hangs, hangs everything, which the parent sees and says.
+Used by `child`. It has one thread, so a call that hangs stops the child. The parent detects and
+reports that.
 """
 
 import ctypes
@@ -22,25 +23,25 @@ from rules.judge.observation import GpuEvent, Inventory, Readings
 
 EXIT_INIT_FAILED = 3
 SLICE_S = 0.5
-"""The longest wait in the driver at a time: how soon an order to let go is heard."""
+"""The longest wait in the driver at a time: the delay until an order is read."""
 ANNOUNCE_S = 2.0
-"""While waiting, the parent hears this often that all is well."""
+"""While waiting, the child reports to the parent this often."""
 CONFIRM_AFTER_S = 2.0
-"""A reading that changed is read again after this: long enough for a passing state to pass."""
+"""A changed reading is read again after this, when a temporary state has passed."""
 START_AGAIN_S = 60.0
 FAST_PERIODS = {Tier.FAST: 1, Tier.MEDIUM: 4, Tier.SLOW: 240}
-"""The period of each tier in those of the fastest."""
+"""The period of each tier, in periods of the fastest."""
 HURRY_APART_S = 1.0
-"""A storm of events must not become a storm of polls."""
+"""The least time between polls, so that many events do not cause many polls."""
 
 _decode = msgspec.msgpack.Decoder(messages.ToChild).decode
 
 
 def _return_freed_memory() -> None:
-    """Return memory that was freed to the system; glibc alone can.
+    """Return freed memory to the system, with glibc only.
 
-    Initialising the driver's library and reading the GPUs once frees 11 MiB on an H200 (R580),
-    which the C library would keep for as long as the child lives.
+    Initialising the driver's library and reading the GPUs once frees 11 MiB on an H200 (R580). The
+    C library would keep that memory until the child exits.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -50,8 +51,8 @@ def _return_freed_memory() -> None:
 class Schedule:
     """Due times of (GPU index, tier). `jitter` is a fraction of a period, 0 to 1.
 
-    `fast_s` is the period of the fastest tier. Everything is due once at start, then spread evenly
-    over each period, which keeps every wake-up short.
+    `fast_s` is the period of the fastest tier. All polls are due at start, then spread evenly over
+    each period, so that each wake-up is short.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Schedule:
         self._heap: list[tuple[float, int, Tier]] = [
             (now, index, tier) for tier in Tier for index in range(count)
         ]
-        # One GPU after another, and all shifted by the jitter: nodes booted together poll apart.
+        # One GPU after another, shifted by the jitter: nodes that boot together poll apart.
         self._slots = {
             (index, tier): now + self._periods_s[tier] * ((index + jitter) / count)
             for tier in Tier
@@ -71,11 +72,11 @@ class Schedule:
         self._taken: dict[tuple[int, Tier], float] = {}
 
     def next_due(self) -> float | None:
-        """When the next poll is due; None without GPUs."""
+        """Return when the next poll is due; None without GPUs."""
         return self._heap[0][0] if self._heap else None
 
     def hurry(self, index: int, tier: Tier, at: float) -> None:
-        """Bring one poll forward to `at`, but not closer than a second to the one before."""
+        """Bring one poll forward to `at`, at least a second after the previous one."""
         at = max(at, self._taken.get((index, tier), at - HURRY_APART_S) + HURRY_APART_S)
         self._heap = [
             (min(due, at), i, t) if (i, t) == (index, tier) else (due, i, t)
@@ -84,7 +85,7 @@ class Schedule:
         heapq.heapify(self._heap)
 
     def take(self, now: float) -> tuple[int, Tier] | None:
-        """The most overdue poll, which is then due again a period later; None if none is due."""
+        """Return the most overdue poll and schedule its next one; None if none is due."""
         if not self._heap or self._heap[0][0] > now:
             return None
         _, index, tier = self._heap[0]
@@ -92,7 +93,7 @@ class Schedule:
         period = self._periods_s[tier]
         due = self._slots[index, tier]
         if due <= now:
-            # Missed periods (a hang, a suspended machine) are skipped, not made up for.
+            # Skip missed periods (after a hang or a suspended machine).
             due += period * (int((now - due) / period) + 1)
         self._slots[index, tier] = due
         heapq.heapreplace(self._heap, (due, index, tier))
@@ -100,7 +101,7 @@ class Schedule:
 
 
 class Child:
-    """From nvmlInit to nvmlShutdown, on two pipes. `jitter` is a fraction of a period, 0 to 1."""
+    """Runs from nvmlInit to nvmlShutdown on two pipes. `jitter` is a fraction of a period."""
 
     def __init__(self, orders: int, reports: int, jitter: float, poll_s: float) -> None:
         self._orders = orders
@@ -119,21 +120,21 @@ class Child:
         self._refresh_wanted = False
 
     def send(self, message: messages.FromChild) -> None:
-        """Write one message to the parent, whole."""
+        """Write one complete message to the parent."""
         self._announced_until = 0.0
         data = memoryview(messages.frame(message))
         while data:
             data = data[os.write(self._reports, data) :]
 
     def run(self) -> int:
-        """Live; the exit status."""
+        """Run the child and return its exit status."""
         try:
-            return self._live()
+            return self._poll_until_finished()
         except DriverGoneError as gone:
             self.send(gone.fact)
             return messages.EXIT_REINITIALISE
 
-    def _live(self) -> int:
+    def _poll_until_finished(self) -> int:
         started = self._call(
             messages.INIT_CALL, nvml.nvmlInitWithFlags, nvml.NVML_INIT_FLAG_NO_GPUS
         )
@@ -142,7 +143,7 @@ class Child:
                 return self._wait_without_gpus()
             self.send(DriverGoneError(started.call, started.code).fact)
             return EXIT_INIT_FAILED
-        # Of a driver whose version cannot be read nothing new is asked.
+        # Without a driver version only the oldest fields and calls are used.
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
         self._branch = signals.driver_branch(version) or 0
         self._events = GpuEvents(self._call, self._branch)
@@ -151,7 +152,7 @@ class Child:
         while not self._finished:
             self._poll_due()
             self._wait()
-            self._hear(0.0)
+            self._read_orders(0.0)
             if self._refresh_wanted:
                 self._enumerate()
         self._events.free()
@@ -159,20 +160,18 @@ class Child:
         return self._status
 
     def _wait_without_gpus(self) -> int:
-        """NVML would not even start without a GPU: it is asked again now and then, and on
-        order.
-        """
+        """Wait for a GPU: NVML does not initialise without one. Return the exit status."""
         self.send(Inventory(at=time.time(), driver=""))
         again_at = time.monotonic() + START_AGAIN_S
         while not self._finished:
             self.send(messages.Calling(call="wait for orders", within_s=ANNOUNCE_S))
-            self._hear(ANNOUNCE_S)
+            self._read_orders(ANNOUNCE_S)
             if self._refresh_wanted or time.monotonic() >= again_at:
                 return messages.EXIT_REINITIALISE
         return self._status
 
     def _enumerate(self) -> None:
-        """Say what there is, read every tier, and last say how the GPUs are joined."""
+        """Send the inventory, the readings of every tier and then the topology."""
         self._refresh_wanted = False
         self._silent.clear()
         self._last.clear()
@@ -202,11 +201,11 @@ class Child:
                 return
             index, tier = taken
             self._poll(self._gpus[index], tier)
-            self._hear(0.0)
+            self._read_orders(0.0)
 
     def _poll(self, gpu: Gpu, tier: Tier) -> None:
         if gpu.handle is None:
-            self._look_for(gpu, tier)
+            self._poll_missing(gpu, tier)
             return
         values = self._poller.poll(gpu, tier, time.monotonic())
         self._report(gpu, tier, values)
@@ -219,17 +218,17 @@ class Child:
             self._refresh_wanted = True
 
     def _report(self, gpu: Gpu, tier: Tier, values: dict[Signal, Value]) -> None:
-        told = {
+        reported = {
             name: None if isinstance(value, Absent) else value for name, value in values.items()
         }
         device = gpu.device
-        self.send(Readings(at=time.time(), gpu=device.uuid, pci=device.pci, values=told))
+        self.send(Readings(at=time.time(), gpu=device.uuid, pci=device.pci, values=reported))
         self._confirm(device.index, tier, values)
         if tier is Tier.FAST:
             self._notice_silence(device.index, values)
 
     def _confirm(self, index: int, tier: Tier, values: dict[Signal, Value]) -> None:
-        """Read again soon what is new: it must not be believed, or waited for, on one reading."""
+        """Schedule a second reading soon after a value changed, to confirm it."""
         watched = {name: value for name, value in values.items() if name in poller.CONFIRMED}
         before = self._last.get((index, tier))
         self._last[index, tier] = watched
@@ -239,13 +238,13 @@ class Child:
         if before is None:
             return
         if before.get(Signal.PRESENCE, "present") != watched.get(Signal.PRESENCE, "present"):
-            # A GPU that came back has no place in the event set yet, and may be another one.
+            # A GPU that came back is not in the event set, and may be another GPU.
             self._refresh_wanted = watched[Signal.PRESENCE] == "present"
 
-    def _look_for(self, gpu: Gpu, tier: Tier) -> None:
-        """A GPU that did not enumerate: report it at every fast poll until it does.
+    def _poll_missing(self, gpu: Gpu, tier: Tier) -> None:
+        """Report a GPU that did not enumerate at every fast poll until it does.
 
-        A driver that lets nobody at the GPU says nothing of whether it is there.
+        A refusal of access does not tell whether the GPU is present.
         """
         if tier is not Tier.FAST:
             return
@@ -261,12 +260,12 @@ class Child:
             )
 
     def _notice_silence(self, index: int, values: dict[Signal, Value]) -> None:
-        """One GPU may be missing; a driver that has none of them left is gone itself."""
+        """Record a GPU that is missing. Raises DriverGoneError if all of them are."""
         if values[Signal.PRESENCE] != poller.MISSING:
             self._silent.discard(index)
             return
         if not self._silent:
-            # The GPU or the driver: the others tell, before this one is read again.
+            # Read the other GPUs at once: if all are missing, the driver is gone.
             for other in range(len(self._gpus)):
                 if other != index:
                     self._schedule.hurry(other, Tier.FAST, time.monotonic())
@@ -275,9 +274,7 @@ class Child:
             raise DriverGoneError("nvmlDeviceGetFieldValues", messages.UNKNOWN_ERROR)
 
     def _wait(self) -> None:
-        """Until the next poll, in slices: in the driver for events, or for orders without a
-        set.
-        """
+        """Wait for the next poll in slices: for events in the driver, or for orders only."""
         now = time.monotonic()
         self._events.rebuild_if_due(now)
         due = self._schedule.next_due()
@@ -289,28 +286,28 @@ class Child:
             self.send(messages.Calling(call=call, within_s=ANNOUNCE_S))
             self._announced_until = now + ANNOUNCE_S
         if not self._events.waiting:
-            self._hear(left_s)
+            self._read_orders(left_s)
             return
         event = self._events.wait(max(1, int(left_s * 1000)), now)
         if event is not None:
-            self._tell(event)
+            self._forward(event)
         elif self._events.failed:
-            # The set failed, which mostly means that a GPU was lost: find out which.
+            # A set mostly fails because a GPU was lost: poll all to find it.
             for index in range(len(self._gpus)):
                 self._schedule.hurry(index, Tier.FAST, now)
 
-    def _tell(self, event: GpuEvent) -> None:
+    def _forward(self, event: GpuEvent) -> None:
         self.send(event)
         for gpu in self._gpus:
-            # An event that names no GPU may be about any of them.
+            # An event without a GPU may be about any of them.
             if event.gpu in ("", gpu.device.uuid):
                 self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
                 self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
         if event.kind is EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
 
-    def _hear(self, timeout_s: float) -> None:
-        """Take the parent's orders; its end of the pipe closing is the order to finish."""
+    def _read_orders(self, timeout_s: float) -> None:
+        """Read the parent's orders; a closed pipe is an order to finish."""
         ready, _, _ = select.select([self._orders], [], [], timeout_s)
         if not ready:
             return

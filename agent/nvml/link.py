@@ -1,8 +1,8 @@
-"""The parent's end of the NVML child: starts it, listens, holds the deadlines, lets go on request.
+"""The parent's side of the NVML child: start it, read its messages, enforce timeouts, release it.
 
-The agent owns one `NvmlLink`. Its thread executes what the pure `supervisor` decides and hands
-messages out as they come. It must never wait for a hung child, never start a second child before
-the first is reaped, and never kill one early.
+The agent owns one `NvmlLink`. Its thread executes the decisions of `supervisor` and passes
+messages on. It never waits for a hung child, never starts a second child before the first is
+reaped, and never kills a child before its timeout.
 """
 
 import contextlib
@@ -26,24 +26,24 @@ from agent.nvml.supervisor import Emit, Kill, Output, Send, Spawn, State, Step, 
 READ_BYTES = 1 << 16
 NOTE_BYTES = 2048
 NOT_STARTED = 1
-"""The status of a child that never was: no process, no descriptors or no memory for one."""
-REAP_LOOK_S = 0.1
-"""How often a child that closed its pipe is checked until it is reaped."""
+"""The status of a child that could not be started (no process, descriptors or memory)."""
+REAP_POLL_S = 0.1
+"""How often a child that closed its pipe is polled until it is reaped."""
 
 Input = Callable[[State, float], Step]
-"""What happened, of the supervisor's functions the one for it."""
+"""An event: the supervisor's function that handles it."""
 
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
 
 def interpreter() -> tuple[list[str], dict[str, str]]:
-    """Command and environment of an interpreter that finds what this one finds.
+    """Return command and environment of a Python interpreter with this one's import path.
 
-    It runs no start-up files of site packages (-S), which load what the child never uses, and
-    takes nothing from the folder that it is started in (-P), as the agent's command does not.
+    It skips start-up files of site packages (-S), which load what the child does not use, and
+    ignores the current directory (-P), as the agent's command does.
     """
     root = str(Path(__file__).resolve().parents[2])
-    # What is no text there is ignored by imports, too.
+    # Imports ignore entries that are not strings.
     path = os.pathsep.join(one for one in (root, *sys.path) if one and isinstance(one, str))
     return [sys.executable, "-S", "-P"], {**os.environ, "PYTHONPATH": path}
 
@@ -51,9 +51,8 @@ def interpreter() -> tuple[list[str], dict[str, str]]:
 class NvmlLink:
     """NVML as a source of messages.
 
-    `mode` is `real`, `off` or `sim:FILE`. `on_message` is called from the link's thread with
-    every `Message`, in order; it must not block: put it into the main loop's queue. `poll_s` is
-    the period of the fastest polling tier.
+    `mode` is `real`, `off` or `sim:FILE`. `on_message` gets every `Message` in order, from the
+    link's thread, and must not block. `poll_s` is the period of the fastest polling tier.
     """
 
     def __init__(
@@ -82,33 +81,34 @@ class NvmlLink:
             self._thread.start()
 
     def release(self, reason: str) -> None:
-        """Let go of NVML: the child finishes; the source becomes Released. Idempotent."""
+        """Release NVML: the child ends and the source becomes Released. Idempotent."""
         self._command(partial(supervisor.release, reason=reason))
 
     def resume(self) -> None:
-        """End a release: a new child starts. Idempotent."""
+        """End a release: start a new child. Idempotent."""
         self._command(supervisor.resume)
 
     def request_refresh(self) -> None:
-        """Enumerate again and read every tier now (after a reset, a bind, an operator's wish)."""
+        """Enumerate again and read every tier now, such as after a reset."""
         self._command(supervisor.refresh)
 
     def reinitialise(self) -> None:
-        """Let a fresh child initialise NVML: it alone counts a GPU that was bound since.
+        """Start a new child, which initialises NVML again and finds newly bound GPUs.
 
-        Not for a mere refresh: on a node without persistence mode the driver unloads the GPUs
-        when its last client goes.
+        Do not use it to refresh readings: without persistence mode the driver unloads the GPUs
+        when its last client ends.
         """
         self._command(supervisor.reinitialise)
 
     def gsp_timeout_seen(self) -> None:
-        """An Xid 119 or 120 was seen: a hung child is not killed for 10 minutes from now."""
+        """Do not kill a hung child for 10 minutes, because of an Xid 119 or 120."""
         self._command(supervisor.gsp_timeout_seen)
 
     def close(self, timeout_s: float = 60.0) -> bool:
-        """Ask the child to finish and wait; False when it hangs and was left to end by itself.
+        """Ask the child to end and wait; return False if it hangs and was left running.
 
-        A child that is left behind ends at its next breath: its standard input is closed.
+        A child that is left running ends after its current call, because its standard input is
+        closed.
         """
         if self._thread.is_alive():
             self._command(partial(supervisor.close, timeout_s=timeout_s))
@@ -133,7 +133,7 @@ class NvmlLink:
         os.close(self._wake_write)
 
     def _wait(self) -> None:
-        """Sleep until the child speaks or ends, somebody commands, or a deadline is due."""
+        """Sleep until the child sends or ends, a command arrives, or a deadline is due."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         child = self._child
@@ -141,7 +141,7 @@ class NvmlLink:
         timeout_s = None if due is None else max(0.0, due - time.monotonic())
         if child is not None and child.stdout is not None and child.stderr is not None:
             if child.stdout.closed:
-                timeout_s = min(REAP_LOOK_S, timeout_s or REAP_LOOK_S)
+                timeout_s = min(REAP_POLL_S, timeout_s or REAP_POLL_S)
             else:
                 poll.register(child.stdout, select.POLLIN)
             if not child.stderr.closed:
@@ -162,26 +162,26 @@ class NvmlLink:
             return
         if not child.stdout.closed and child.stdout.fileno() in ready:
             data = os.read(child.stdout.fileno(), READ_BYTES)
-            if not data or not self._hear(data):
+            if not data or not self._receive(data):
                 child.stdout.close()
         if child.stdout.closed and child.poll() is not None:
             self._forget(child)
             self._feed(partial(supervisor.exited, status=child.returncode))
 
-    def _hear(self, data: bytes) -> bool:
-        """Hand on what the child said; False when the stream is garbled, which ends the child."""
+    def _receive(self, data: bytes) -> bool:
+        """Pass the child's messages on; return False if the stream is corrupt."""
         try:
             messages = [_decode(body) for body in self._framer.feed(data)]
         except (ValueError, msgspec.DecodeError) as error:
             self._on_message(
-                Note(f"The NVML child's messages cannot be read ({error}); it is restarted.")
+                Note(f"The NVML child sent an invalid message ({error}). Restarting it.")
             )
             return False
         for message in messages:
             if not isinstance(message, Calling):
-                # Before the supervisor's own word: an inventory precedes "Up".
+                # Before the supervisor's status: an inventory precedes "Up".
                 self._on_message(message)
-            self._feed(partial(supervisor.said, message=message))
+            self._feed(partial(supervisor.child_reported, message=message))
         return True
 
     def _read_notes(self, fd: int, close: Callable[[], None]) -> None:
@@ -224,7 +224,7 @@ class NvmlLink:
         try:
             os.write(self._child.stdin.fileno(), frame(message))
         except (BrokenPipeError, BlockingIOError):
-            # It is ending, or hangs and reads nothing: either way its end is waited for.
+            # The child is ending, or hangs and does not read: the supervisor waits for its end.
             return
 
     def _forget(self, child: subprocess.Popen[bytes]) -> None:

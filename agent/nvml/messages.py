@@ -1,10 +1,9 @@
-"""What the NVML child says to its parent, what the parent says back, and how both are framed.
+"""Messages between the NVML child and its parent, their framing, and NVML's return codes.
 
-The child (`agent.nvml.child`) sends `FromChild`: facts as the judge takes them, and what concerns
-the child alone. The link (`agent.nvml.link`) sends `ToChild` and hands `Message` to the main loop.
-One frame is four bytes of length, big endian, then msgpack. What NVML's return codes mean stands
-here, too, as tables. The child imports this module, so it must stay small; the parent must not
-load pynvml, so it is not imported here.
+The child (`agent.nvml.child`) sends `FromChild`: facts for the main loop and its own status. The
+link (`agent.nvml.link`) sends `ToChild` and passes `Message` to the main loop. A frame is four
+bytes of length, big endian, then msgpack. The child imports this module, so it must stay small.
+The parent must not load pynvml, so it is not imported here.
 """
 
 import enum
@@ -24,21 +23,21 @@ from rules.judge.observation import (
 )
 
 MAX_FRAME_BYTES = 1 << 20
-"""A frame beyond this is a broken stream: the largest real one, a topology, is some 10 KiB."""
+"""A larger frame means a corrupt stream: the largest message, a topology, has about 10 KiB."""
 
 EXIT_REINITIALISE = 4
-"""The child's exit status when the driver went away or a GPU came: a fresh process is needed."""
+"""The child's exit status if a new process must initialise NVML again."""
 POLL_S = 15.0
-"""The period of the fastest polling tier; the others keep their ratio to it."""
+"""The period of the fastest polling tier; the others are multiples of it."""
 INIT_CALL = "nvmlInitWithFlags"
-"""A fault of this call is why NVML as a unit does not answer."""
+"""A failure of this call means that NVML as a unit does not work."""
 
 
 class Calling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The child is about to enter an NVML call that should return within `within_s`.
+    """The child is about to make an NVML call that should return within `within_s`.
 
-    The next message of any kind says that it did return. Between two calls the child is never
-    silent for long, so silence is a hang.
+    The next message of any kind means that it returned. The child sends often between calls, so a
+    child that sends nothing hangs.
     """
 
     call: str
@@ -47,13 +46,13 @@ class Calling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Note(msgspec.Struct, frozen=True, tag=True):
-    """A sentence for the log: from the child, or a line of its standard error, bounded."""
+    """A message for the log: from the child, or a line of its standard error, bounded."""
 
     text: str
 
 
 class SourceReason(StrEnum):
-    """Why the source is in its state; CamelCase as in `GPUNodeHealth`, empty while it answers."""
+    """The reason for the state of the source, as in `GPUNodeHealth`; empty while NVML answers."""
 
     ANSWERING = ""
     OFF = "Off"
@@ -67,13 +66,13 @@ class SourceReason(StrEnum):
 
 
 class NvmlStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The state of NVML as a source, from the link. `message` is one sentence."""
+    """The state of NVML as a data source. `message` is one sentence."""
 
     state: SourceState
     reason: SourceReason
     message: str
     restart_agent: bool = False
-    """The library in this container will not match again: exit, so that it is replaced."""
+    """Exit, because only a new container gets a library that matches the driver."""
 
 
 NvmlFact = Inventory | TopologySeen | Readings | GpuEvent | CallFailed
@@ -83,15 +82,15 @@ Message = NvmlFact | Note | NvmlStatus
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
-    """To the child: leave your event sets, call nvmlShutdown, exit."""
+    """Order to the child: free the event sets, call nvmlShutdown and exit."""
 
 
 class Refresh(msgspec.Struct, frozen=True, tag=True):
-    """To the child: enumerate again and read every tier now."""
+    """Order to the child: enumerate again and read every tier now."""
 
 
 class Reinitialise(msgspec.Struct, frozen=True, tag=True):
-    """To the child: make room for one that initialises NVML again, which alone sees new GPUs."""
+    """Order to the child: exit, so that a new child initialises NVML and finds new GPUs."""
 
 
 ToChild = Finish | Refresh | Reinitialise
@@ -101,25 +100,25 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def frame(message: FromChild | ToChild) -> bytes:
-    """One message as it goes over the pipe."""
+    """Return one message with its length prefix."""
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class Framer:
-    """Cuts a byte stream back into message bodies."""
+    """Splits a byte stream into message bodies."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Every body that `data` completes. Raises ValueError on a length beyond the bound."""
+        """Return every body that `data` completes. Raises ValueError if a frame is too large."""
         self._buffer += data
         bodies = []
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             if length > MAX_FRAME_BYTES:
-                raise ValueError(f"a frame of {length} bytes, at most {MAX_FRAME_BYTES} expected")
+                raise ValueError(f"a frame of {length} bytes, the limit is {MAX_FRAME_BYTES}")
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break
@@ -129,29 +128,29 @@ class Framer:
 
 
 GPU_NOT_FOUND = 28
-"""The driver is there and has no GPU: a count of 0, no failure."""
+"""The driver works and has no GPU: a count of 0, not a failure."""
 NO_ACCESS = frozenset({4, 17})
 """No permission, or blocked by the operating system."""
 UNKNOWN_ERROR = 999
 OF_EVERY_GPU = NO_ACCESS | {UNKNOWN_ERROR}
-"""Where not one GPU may be opened for these, they speak of the driver."""
+"""If no GPU can be opened because of these, the problem is the driver's."""
 
 
 class Meaning(enum.Enum):
-    """How a failed call on a device goes on."""
+    """How to handle a failed call on a device."""
 
     FIELD_ABSENT = enum.auto()
-    """This GPU or driver does not have it: do not ask again soon."""
+    """The GPU or driver does not support it: ask again in an hour."""
     ASK_AGAIN = enum.auto()
-    """Not now: ask at the next poll."""
+    """Not available now: ask at the next poll."""
     GPU_LOST = enum.auto()
     GPU_NEEDS_RESET = enum.auto()
     GPU_TROUBLED = enum.auto()
-    """The GPU answers, with an interrupt issue or a corrupt InfoROM: told, and asked on."""
+    """An interrupt issue or a corrupt InfoROM: report it and continue."""
     DRIVER_GONE = enum.auto()
-    """Every handle is stale: only a fresh process can go on."""
+    """Every handle is stale: only a new process can continue."""
     UNKNOWN = enum.auto()
-    """A driver that answers this to everything is gone; to one question, that one is absent."""
+    """If every call returns this, the driver is gone; otherwise only this value is absent."""
 
 
 _MEANINGS = {
@@ -176,14 +175,14 @@ _MEANINGS = {
 
 
 def meaning(code: int) -> Meaning:
-    """The meaning of a code that a device call returned; unlisted ones may pass by themselves."""
+    """Return the meaning of a device call's code; unlisted codes may be temporary."""
     return _MEANINGS.get(code, Meaning.ASK_AGAIN)
 
 
 class InitFailure(NamedTuple):
-    """How a code at initialisation is reported. An absent driver is not eight lost GPUs.
+    """How to report a code at initialisation: a missing driver is not a lost GPU.
 
-    `restart_agent`: only a new container can mend it, if it came up while this one ran.
+    `restart_agent`: a new container is needed if the failure began while this one ran.
     """
 
     reason: SourceReason
@@ -192,20 +191,19 @@ class InitFailure(NamedTuple):
 
 
 INIT_FAILURES = {
-    1: InitFailure(SourceReason.DRIVER_ABSENT, "The NVIDIA driver went away"),
-    4: InitFailure(SourceReason.NO_ACCESS, "The driver's device files may not be opened"),
+    1: InitFailure(SourceReason.DRIVER_ABSENT, "The NVIDIA driver was unloaded"),
+    4: InitFailure(SourceReason.NO_ACCESS, "Access to the driver's device files is denied"),
     9: InitFailure(SourceReason.DRIVER_ABSENT, "The NVIDIA driver is not loaded"),
     12: InitFailure(SourceReason.DRIVER_ABSENT, "libnvidia-ml.so.1 was not found"),
-    17: InitFailure(SourceReason.NO_ACCESS, "The operating system blocked the driver's devices"),
+    17: InitFailure(SourceReason.NO_ACCESS, "The operating system blocks the driver's devices"),
     18: InitFailure(
         SourceReason.DRIVER_MISMATCH,
-        "The NVML library does not match the loaded driver; the container or the driver must be "
-        "replaced",
+        "The NVML library does not match the loaded driver: restart the pod or reload the driver",
         restart_agent=True,
     ),
     999: InitFailure(
         SourceReason.DRIVER_ABSENT,
-        "The NVIDIA driver does not work and does not say why",
+        "The NVIDIA driver fails with an unknown error",
         restart_agent=True,
     ),
 }

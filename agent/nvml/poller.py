@@ -1,17 +1,17 @@
-"""What is asked of the driver, one row per field or call, and the polls that ask it. In the child.
+"""Poll the driver's fields and calls. Used by the child.
 
-The rows are `agent/data/nvml.json`. They name pynvml's constants and symbols, never numbers: field
-numbers move between versions of the binding. Nothing is asked below a row's driver branch or
-outside its architectures, which are NVML's numbers (6 Turing, 7 Ampere, 8 Ada, 9 Hopper, 10
-Blackwell; 0 stands for unknown).
+The table is `agent/data/nvml.json`, one row for each field or call. Rows name pynvml's constants
+and symbols, because field numbers change between versions of the binding. A row is only used from
+its driver branch on and for its architectures, which are NVML's numbers (6 Turing, 7 Ampere, 8
+Ada, 9 Hopper, 10 Blackwell, 0 unknown).
 
-Fields go in one batch, calls one by one. What a GPU does not have is not asked again for an hour;
-a GPU that is lost or must be reset is not asked on in that round.
+Fields are read in batches, calls one by one. A field that a GPU does not support is not read again
+for an hour. The rest of a poll is skipped for a GPU that is lost or needs a reset.
 
 A driver may leave fields of a batch unanswered: it reports success, but the answer has neither a
-timestamp nor a type. Driver 580.159 on an H100 does so with both power limits, two slowdown times
-and the slowdown margin when the batch also holds the C2C field, which that GPU does not have. Such
-fields are asked again without the rest of their batch.
+timestamp nor a type. Driver 580.159 on an H100 does so for both power limits, two slowdown times
+and the slowdown margin when the batch also has the C2C field, which that GPU does not support.
+Such fields are read again in a batch of their own.
 """
 
 from enum import StrEnum
@@ -31,7 +31,7 @@ LATEST = 1 << 30
 
 
 class Tier(StrEnum):
-    """How often a signal is asked for: every 15 s, 60 s, 1 h."""
+    """How often a signal is read: every 15 s, 60 s, 1 h."""
 
     FAST = "fast"
     MEDIUM = "medium"
@@ -39,9 +39,10 @@ class Tier(StrEnum):
 
 
 class FieldRow(msgspec.Struct, frozen=True):
-    """A field of nvmlDeviceGetFieldValues. `branch` is the first driver branch that knows it.
+    """A field of nvmlDeviceGetFieldValues. `branch` is the first driver branch that has it.
 
-    `per_link` asks once per NVLink: states become a list, counters their sum, ratios their worst.
+    `per_link` reads each NVLink: the result is the list of states, the sum of counters or the
+    highest ratio.
     """
 
     signal: Signal
@@ -55,8 +56,8 @@ class FieldRow(msgspec.Struct, frozen=True):
 
 
 class CallRow(msgspec.Struct, frozen=True):
-    """A call of its own; `reads` names the function of `READS` that makes it, where it takes more
-    than the device. `until` is the branch from which a newer row takes over.
+    """A separate call. `reads` is the function of `READS` for a call with more arguments than the
+    device. `until` is the first branch that uses a newer row instead.
     """
 
     signals: tuple[Signal, ...]
@@ -70,7 +71,7 @@ class CallRow(msgspec.Struct, frozen=True):
 
 
 class EventRow(msgspec.Struct, frozen=True):
-    """An event type to register for, where the GPU supports it."""
+    """An event type to register for if the GPU supports it."""
 
     kind: EventKind
     constant: str
@@ -88,23 +89,23 @@ _FILE = msgspec.json.decode(data_file("nvml.json", "agent"), type=_NvmlFile)
 FIELDS, CALLS = _FILE.fields, _FILE.calls
 EVENTS = _FILE.events
 CONFIRMED = _FILE.confirmed
-"""Flags, monotonic counters and states: a change is read once more at once, not a period later."""
+"""Flags, monotonic counters and states that are read again at once after a change."""
 
 NOT_IN_THIS_DRIVER = Absent(13)
 NO_DATA = Absent(21)
 BATCH = 64
-"""Fields in one call: bounds how long the driver's lock is held at a time."""
+"""Fields in one call at most, to limit how long the driver holds its lock."""
 ASK_AGAIN_S = 3600.0
 BROKEN = (Meaning.GPU_LOST, Meaning.GPU_NEEDS_RESET)
 MISSING = "missing"
-"""Neither lost nor in want of a reset by the driver's word, and not to be asked."""
+"""The GPU does not answer, and the driver reports neither a lost GPU nor a needed reset."""
 PRESENCE = {Meaning.GPU_LOST: "lost", Meaning.GPU_NEEDS_RESET: "reset_required"}
 _UINT_NONE, _ULONG_NONE = (1 << 32) - 1, (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE."""
 _code_of = nvml.c_nvmlFieldValue_t.nvmlReturn.__get__
 _kind_of = nvml.c_nvmlFieldValue_t.valueType.__get__
 _union_of = nvml.c_nvmlFieldValue_t.value.__get__
-"""Straight from ctypes: pynvml's own way looks at each number for text to decode, and a node of
+"""Read through ctypes: pynvml's attributes try to decode each number as text, and a node with
 eight GPUs has thousands a minute."""
 
 
@@ -117,13 +118,13 @@ class Query(NamedTuple):
 
 
 def applies(row: FieldRow | CallRow, branch: int, architecture: int) -> bool:
-    """Whether a driver of this branch can be asked this of a GPU of this architecture."""
+    """Whether a row applies to a driver branch and a GPU architecture."""
     until = row.until if isinstance(row, CallRow) else branch + 1
     return row.branch <= branch < until and row.first <= architecture <= row.last
 
 
 class Poller:
-    """Polls of one enumeration. Make a new one after the GPUs were enumerated again."""
+    """Polls the GPUs of one enumeration. Create a new Poller after each enumeration."""
 
     def __init__(self, call: Caller, branch: int) -> None:
         self._call = call
@@ -132,9 +133,7 @@ class Poller:
         self._muted: dict[tuple[int, str], Absent] = {}
 
     def poll(self, gpu: Gpu, tier: Tier, now: float) -> dict[Signal, Value]:
-        """The readings of one tier. `now` is monotonic and only ages what is known to be
-        absent.
-        """
+        """Return the readings of one tier. `now` is monotonic time."""
         values: dict[Signal, Value] = {}
         broken = self._poll_fields(gpu, tier, now, values)
         for row in CALLS:
@@ -171,7 +170,7 @@ class Poller:
     def _ask(
         self, gpu: Gpu, batch: list[Query], answers: dict[FieldRow, list[Value]]
     ) -> tuple[Failed | None, list[Query]]:
-        """One call: its answers into `answers`; what broke, and what was left unanswered."""
+        """Read one batch into `answers`; return the failure, if any, and unanswered queries."""
         result = self._call(
             "nvmlDeviceGetFieldValues",
             nvml.nvmlDeviceGetFieldValues,
@@ -243,7 +242,7 @@ class Poller:
         signals: tuple[Signal, ...],
         values: dict[Signal, Value],
     ) -> bool:
-        """Whether to ask now. What the driver or the GPU does not have is said without asking."""
+        """Whether to read a row now; if it is known to be unsupported, set its values instead."""
         if not applies(row, self._branch, gpu.device.architecture or 0):
             return False
         key = (gpu.device.index, name)
@@ -260,7 +259,7 @@ class Poller:
 
 
 def _presence(values: dict[Signal, Value]) -> str:
-    """A GPU that answers every question with an unknown error is not there for anybody."""
+    """Return `missing` for a GPU that answers every call with an unknown error."""
     unknown = [
         isinstance(value, Absent) and messages.meaning(value.code) is Meaning.UNKNOWN
         for value in values.values()
@@ -269,7 +268,7 @@ def _presence(values: dict[Signal, Value]) -> str:
 
 
 def _value(answer: Any) -> Value:
-    """One c_nvmlFieldValue_t as a number, by the type it says it has."""
+    """Return one c_nvmlFieldValue_t as a number, by its type."""
     if code := _code_of(answer):
         return Absent(code)
     kind, union = _kind_of(answer), _union_of(answer)
@@ -285,9 +284,7 @@ def _value(answer: Any) -> Value:
 
 
 def _combine(row: FieldRow, found: list[Value]) -> Value:
-    """One reading from a row's answers: the links' states side by side, their counters summed, of
-    their ratios the worst.
-    """
+    """Combine a row's answers: list of link states, sum of counters or highest ratio."""
     numbers = [value for value in found if isinstance(value, int | float)]
     if not numbers:
         return found[0]

@@ -1,9 +1,9 @@
-"""The calls that are not fields: each asks the driver once; and how the GPUs are joined.
+"""NVML calls that are not fields, and the topology of the GPUs. Used by the child.
 
-Run by the child. A read takes the device and returns {signal: value}; it lets NVMLError through,
-which the caller turns into a code. Read-only by construction: nothing here
-sets, resets or locks anything, and nothing asks for processes. The topology is the design: a link
-that is down still counts, so a fault does not change it.
+A read takes the device and returns {signal: value}. It raises NVMLError, which the caller turns
+into a code. All calls are read-only: nothing is set, reset or locked, and no processes are listed.
+The topology is the hardware's design: it includes links that are down, so a fault does not change
+it.
 """
 
 import time
@@ -29,7 +29,7 @@ FABRIC_V3_BRANCH = 580
 
 
 def _bound(name: str) -> Any:
-    """What pynvml calls `name`. An older binding that lacks it counts as an older driver."""
+    """Return an attribute of pynvml. Raises NVMLError as for an older driver if it is missing."""
     found = getattr(nvml, name, None)
     if found is None:
         raise nvml.NVMLError(nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -37,7 +37,7 @@ def _bound(name: str) -> Any:
 
 
 def one_value(signal: Signal, symbol: str) -> Read:
-    """The read of a function of NVML that takes the device alone and returns one value."""
+    """Return the read for an NVML function that takes the device and returns one value."""
     return lambda handle, _: {signal: _bound(symbol)(handle)}
 
 
@@ -188,7 +188,7 @@ READS: dict[str, Read] = {
     "inforom_valid": _inforom_valid,
     "inforom_image": _inforom_image,
 }
-"""Reads with arguments of their own or several values; any other is `one_value`."""
+"""Reads with more arguments or several values; all others use `one_value`."""
 
 
 DISTANCES = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -198,7 +198,7 @@ NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 
 
 def topology(call: Caller, gpus: list[Gpu], branch: int) -> TopologySeen:
-    """How the GPUs are joined. Links count whether they are up or down: this is the design."""
+    """Return how the GPUs are connected, with links that are up or down."""
     by_pci = {gpu.device.pci: gpu.device.index for gpu in gpus if gpu.device.pci}
     remote: list[tuple[str, ...]] = []
     peers: list[dict[int, int]] = []
@@ -242,7 +242,7 @@ def _remotes_of(
             if peer is not None:
                 joined[peer] = joined.get(peer, 0) + 1
     if "switch" in kinds:
-        # A link that is down cannot name its switch; where one goes to a switch, all do.
+        # A link that is down has no remote type. If one link goes to a switch, all do.
         kinds = ["switch"] * len(kinds)
     return tuple(kinds), joined
 
@@ -282,7 +282,7 @@ def _join(
 
 
 def _fabric_of(call: Caller, gpu: Gpu, branch: int) -> tuple[str, int | None]:
-    """The NVLink cluster and clique; none on parts without a fabric, no cluster on one node."""
+    """Return the NVLink cluster and clique; empty without a fabric, no cluster on one node."""
     if gpu.handle is None or (gpu.device.architecture or 0) < HOPPER:
         return "", None
     read = READS["fabric_v3" if branch >= FABRIC_V3_BRANCH else "fabric_v2"]

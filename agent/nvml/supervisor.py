@@ -1,9 +1,8 @@
-"""When to call the NVML child hung, when to kill it, when to start another: pure.
+"""Decide when the NVML child hangs, when to kill it and when to start another. Pure functions.
 
-Each function takes the state, the time and what happened, and returns the state after it and what
-to do; `link` does that. A process stuck in the driver cannot be killed, and killing one that is
-merely slow has frozen GPUs: so a call gets minutes, and a second child never starts before the
-first is reaped.
+Each function takes the state, the time and an event, and returns the new state and the actions for
+`link`. A process that is stuck in the driver cannot be killed, and killing a slow one has frozen
+GPUs. So a call gets minutes to return, and a second child never starts before the first is reaped.
 """
 
 import enum
@@ -29,60 +28,60 @@ def _up(message: str) -> NvmlStatus:
 
 
 def _released(reason: str) -> NvmlStatus:
-    """The child let go on request."""
+    """Return the status after a release on request."""
     return NvmlStatus(
         state=SourceState.RELEASED,
         reason=SourceReason.RELEASED,
-        message=f"NVML was let go ({reason}); it is asked again when that ends.",
+        message=f"NVML is released ({reason}) and is read again when the request ends.",
     )
 
 
 def _ended(
     fault: CallFailed | None, status: int, killed: bool, wait_s: float, *, came_up: bool
 ) -> NvmlStatus:
-    """The child ended by itself or was killed; `fault` is what NVML said, if it said something.
+    """Return the status after the child ended or was killed; `fault` is NVML's error, if any.
 
-    `came_up`: it was otherwise when this agent began.
+    `came_up`: the failure began while this agent ran.
     """
-    again = f"trying again in {wait_s:.0f} s."
+    again = f"retrying in {wait_s:.0f} s."
     if fault is None:
-        how = "was killed after a hang" if killed else f"ended with status {status}"
+        how = "hung and was killed" if killed else f"exited with status {status}"
         return _down(SourceReason.CHILD_DIED, f"The NVML child {how}; {again}")
     failure = messages.INIT_FAILURES.get(fault.code)
     if failure is None:
-        return _down(SourceReason.NVML_FAILED, f"{fault.call} gave {fault.code}; {again}")
+        return _down(SourceReason.NVML_FAILED, f"{fault.call} returned {fault.code}; {again}")
     return _down(
         failure.reason,
-        f"{failure.sentence} ({fault.call} gave {fault.code}); {again}",
+        f"{failure.sentence} ({fault.call} returned {fault.code}); {again}",
         restart_agent=failure.restart_agent and came_up,
     )
 
 
 OFF = NvmlStatus(
-    state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is switched off."
+    state=SourceState.ABSENT, reason=SourceReason.OFF, message="NVML is off (--nvml off)."
 )
 
 
-UNKNOWN_AFTER_S = 5.0
-"""A call this much over its time makes the source Unknown."""
+OVERDUE_S = 5.0
+"""A call that is overdue by this makes the source Down."""
 KILL_AFTER_S = 120.0
 KILL_AFTER_GSP_TIMEOUT_S = 600.0
-"""After an Xid 119 or 120 the driver itself is waiting for the GPU's firmware."""
+"""After an Xid 119 or 120 the driver is waiting for the GPU's firmware."""
 KILL_INTERVAL_S = 3600.0
 FINISH_GRACE_S = 60.0
 START_WITHIN_S = 10.0
-"""Interpreter start, imports and the first words of the child."""
+"""Time for interpreter start, imports and the child's first message."""
 BETWEEN_CALLS_S = 1.0
 BACKOFF_MAX_S = 60.0
 STEADY_AFTER_S = 60.0
-"""A child that lived this long has earned a quick restart."""
+"""A child that ran this long is restarted without a long back-off."""
 AFTER_ARRIVAL_S = 1.0
-"""The driver announces a GPU before it has finished with it, and eight of them one by one."""
+"""The driver announces a GPU before it is ready, and eight GPUs one by one."""
 GSP_XIDS = (119, 120)
 
 
 class ChildPhase(enum.Enum):
-    """Where the child is."""
+    """The phase of the child."""
 
     NONE = enum.auto()
     RUNNING = enum.auto()
@@ -91,7 +90,7 @@ class ChildPhase(enum.Enum):
 
 
 class Want(enum.Enum):
-    """What the agent wants of the child."""
+    """What the agent wants from the child."""
 
     RUN = enum.auto()
     RELEASE = enum.auto()
@@ -99,13 +98,13 @@ class Want(enum.Enum):
 
 
 class State(NamedTuple):
-    """All that the supervisor remembers. Times are monotonic seconds."""
+    """The state of the supervisor. Times are monotonic seconds."""
 
     phase: ChildPhase = ChildPhase.NONE
     want: Want = Want.RUN
     release_reason: str = ""
     start_at: float | None = 0.0
-    """When to start the next child; None: not by itself."""
+    """When to start the next child; None: not scheduled."""
     started_at: float = 0.0
     attempts: int = 0
     call: str = ""
@@ -113,9 +112,9 @@ class State(NamedTuple):
     expected_by: float = 0.0
     hung: bool = False
     greeted: bool = False
-    """NVML answered this child."""
+    """Whether NVML has answered this child."""
     first: int | None = None
-    """How the first child fared: 0 when NVML answered it, else the code that NVML gave."""
+    """The first child's result: 0 if NVML answered, else NVML's code."""
     finish_by: float | None = None
     killed_at: float | None = None
     gsp_seen_at: float | None = None
@@ -132,19 +131,19 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class StopOrder(msgspec.Struct, frozen=True):
-    """The link's work is over; `clean` is False when a hung child was left to end by itself."""
+    """Stop the link; `clean` is False if a hung child was left running."""
 
     clean: bool
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send this to the child."""
+    """Send an order to the child."""
 
     message: messages.ToChild
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Tell the main loop."""
+    """Report a status to the main loop."""
 
     status: messages.NvmlStatus
 
@@ -154,14 +153,14 @@ Step = tuple[State, list[Output]]
 
 
 def next_deadline(state: State) -> float | None:
-    """When `tick` is due next; None: nothing is waiting for time."""
+    """Return when `tick` is due next; None if no deadline is set."""
     times: list[float] = []
     if state.phase is ChildPhase.NONE:
         if state.want is Want.RUN and state.start_at is not None:
             times.append(state.start_at)
     else:
         if not state.hung:
-            times.append(state.expected_by + UNKNOWN_AFTER_S)
+            times.append(state.expected_by + OVERDUE_S)
         elif state.phase is not ChildPhase.KILLED:
             times.append(_kill_at(state))
         if state.finish_by is not None:
@@ -170,7 +169,7 @@ def next_deadline(state: State) -> float | None:
 
 
 def _kill_at(state: State) -> float:
-    """The first moment at which killing the hung child is allowed."""
+    """Return when the hung child may be killed."""
     at = state.expected_by + KILL_AFTER_S
     if state.gsp_seen_at is not None:
         at = max(at, state.gsp_seen_at + KILL_AFTER_GSP_TIMEOUT_S)
@@ -179,8 +178,8 @@ def _kill_at(state: State) -> float:
     return at
 
 
-def said(state: State, now: float, message: messages.FromChild) -> Step:
-    """The child sent a message."""
+def child_reported(state: State, now: float, message: messages.FromChild) -> Step:
+    """Handle a message of the child."""
     call, gpu, within_s = "", "", BETWEEN_CALLS_S
     if isinstance(message, messages.Calling):
         call, gpu, within_s = message.call, message.gpu, message.within_s
@@ -201,7 +200,7 @@ def said(state: State, now: float, message: messages.FromChild) -> Step:
 
 
 def exited(state: State, now: float, status: int) -> Step:
-    """The child ended and was reaped; a negative status is a signal."""
+    """Handle the end of the child after it was reaped; a negative status is a signal."""
     lived_s = now - state.started_at
     attempts = 0 if lived_s >= STEADY_AFTER_S else state.attempts
     killed, asked = state.phase is ChildPhase.KILLED, state.phase is ChildPhase.FINISHING
@@ -219,13 +218,13 @@ def exited(state: State, now: float, status: int) -> Step:
     if state.want is Want.RELEASE:
         return _emit(state._replace(attempts=0), _released(state.release_reason))
     if asked:
-        # Released and resumed before it had gone: its end is what was asked for.
+        # Released and resumed before the child ended: start the next one at once.
         return tick(state._replace(start_at=now, attempts=0), now)
     if status == messages.EXIT_REINITIALISE and (attempts == 0 or fault is None):
         return tick(state._replace(start_at=now if attempts == 0 else now + 1.0), now)
     wait_s = timestamps.backoff_s(attempts + 1, 1.0, BACKOFF_MAX_S)
     code = fault.code if fault is not None else None
-    # A container that began with this failure gains nothing by another beginning.
+    # If the failure was there from the start, a new container does not help.
     came_up = state.first is not None and state.first != code
     return _emit(
         state._replace(start_at=now + wait_s, first=code if state.first is None else state.first),
@@ -234,7 +233,7 @@ def exited(state: State, now: float, status: int) -> Step:
 
 
 def release(state: State, now: float, reason: str) -> Step:
-    """Let go of NVML."""
+    """Release NVML."""
     if state.want is not Want.RUN:
         return state, []
     state = state._replace(want=Want.RELEASE, release_reason=reason)
@@ -244,10 +243,10 @@ def release(state: State, now: float, reason: str) -> Step:
 
 
 def resume(state: State, now: float) -> Step:
-    """The release is over."""
+    """End the release."""
     if state.want is not Want.RELEASE:
         return state, []
-    # A child that is still finishing is waited for: its end starts the next one.
+    # If a child is still finishing, its end starts the next one.
     return tick(state._replace(want=Want.RUN, start_at=now, release_reason=""), now)
 
 
@@ -257,23 +256,23 @@ def refresh(state: State, _now: float) -> Step:
 
 
 def gsp_timeout_seen(state: State, now: float) -> Step:
-    """An Xid 119 or 120 was seen in the kernel log."""
+    """Handle an Xid 119 or 120 in the kernel log."""
     return state._replace(gsp_seen_at=now), []
 
 
 def reinitialise(state: State, now: float) -> Step:
-    """A GPU came or went: only a fresh initialisation counts it."""
+    """Handle a GPU that was added or removed: NVML must initialise again to count it."""
     if state.phase is ChildPhase.RUNNING:
         return state, [Send(messages.Reinitialise())]
     if state.phase is ChildPhase.NONE and state.start_at is not None:
-        # What came may be the driver that the last child did not find: do not sit out the wait.
+        # The new device may be the driver that the last child did not find: retry soon.
         soon = min(state.start_at, now + AFTER_ARRIVAL_S)
         return state._replace(start_at=soon, attempts=0), []
     return state, []
 
 
 def close(state: State, now: float, timeout_s: float) -> Step:
-    """The agent ends."""
+    """Stop the child because the agent ends."""
     state = state._replace(want=Want.CLOSE)
     if state.phase is ChildPhase.NONE:
         return state, [StopOrder(clean=True)]
@@ -287,7 +286,7 @@ def _finish(state: State, by: float) -> Step:
 
 
 def tick(state: State, now: float) -> Step:
-    """Time passed."""
+    """Handle deadlines that have passed."""
     outputs: list[Output] = []
     if state.phase is ChildPhase.NONE:
         if state.want is Want.RUN and state.start_at is not None and now >= state.start_at:
@@ -301,9 +300,9 @@ def tick(state: State, now: float) -> Step:
             )
             return state, [Spawn()]
         return state, []
-    if not state.hung and now >= state.expected_by + UNKNOWN_AFTER_S:
+    if not state.hung and now >= state.expected_by + OVERDUE_S:
         call = f"{state.call or 'The NVML child'}{f' for {state.gpu}' if state.gpu else ''}"
-        hung = f"{call} has not returned; waiting for the driver."
+        hung = f"{call} has not returned. Waiting for the driver."
         state, outputs = _emit(state._replace(hung=True), _down(SourceReason.CALL_HUNG, hung))
     if state.hung and state.phase is not ChildPhase.KILLED and now >= _kill_at(state):
         state = state._replace(phase=ChildPhase.KILLED, killed_at=now)
@@ -313,8 +312,8 @@ def tick(state: State, now: float) -> Step:
         if state.want is Want.CLOSE:
             return state, [*outputs, StopOrder(clean=False)]
         stays = (
-            f"NVML was to be let go ({state.release_reason}) but {state.call or 'the child'} "
-            "does not return; it ends as soon as the driver answers."
+            f"NVML cannot be released ({state.release_reason}): {state.call or 'the child'} has "
+            "not returned. The child ends when the driver answers."
         )
         state, more = _emit(state, _down(SourceReason.CALL_HUNG, stays))
         outputs = [*outputs, *more]

@@ -1,3 +1,3 @@
-"""Publish the health status to Kubernetes: the API client, and writes of Node, GPUNodeHealth,
-Events and GPUEvidence that retry by themselves.
+"""Publish to Kubernetes: the API client and the writers of Node status, GPUNodeHealth, Events and
+GPUEvidence, which retry failed writes.
 """

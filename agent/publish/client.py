@@ -1,10 +1,9 @@
-"""The agent's calls to the Kubernetes API, over urllib3 and nothing heavier.
+"""A small Kubernetes API client for the agent, based on urllib3.
 
-Read and watch its own node, patch that node's status, read and write its own GPUNodeHealth, create
-events and evidence; where that was asked for, read who the node's pods belong to. Used by the
-publishing thread and the watching thread; answers are decoded into the
-few fields needed. An unexpected answer is an `KubeError` by status; nothing of a request or a
-credential is ever part of its text.
+It reads and watches the agent's Node, patches the Node's status, reads and writes its
+GPUNodeHealth, and creates Events and GPUEvidence. Responses are decoded into the few fields that
+are needed. An unexpected response raises `KubeError`. Its text never has parts of a request or a
+credential.
 """
 
 import time
@@ -24,28 +23,28 @@ from rules.text import tolerant
 
 JSON: Final = "application/json"
 METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""The answer without the object, of which up to 900 KiB would come back."""
+"""Ask for metadata only: the full object has up to 900 KiB."""
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 UNREACHABLE: Final = 0
-"""`ApiError.status` when there was no answer at all."""
+"""`KubeError.status` if there was no response."""
 
 TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=15.0)
 WATCH_S: Final = 300
-"""A watch asks the server to end it after this long. A dead connection is noticed before, by
-its silence."""
+"""The server ends a watch after this time. A dead connection is detected earlier, because it
+receives nothing."""
 
 TOKEN_FOR_S: Final = 60.0
-"""The kubelet renews a projected token long before it expires; reading it once a minute is
-what client-go does."""
+"""The token file is read again after this time, as client-go does. The kubelet renews a token long
+before it expires."""
 
 LONGEST_RETRY_AFTER_S: Final = 300.0
-"""No answer keeps a health status back for longer, whoever gave it."""
+"""The longest Retry-After that is respected."""
 ANSWER_WITHIN_S: Final = 30.0
-"""All of an answer; each piece of it may take as long as `TIMEOUT` says."""
+"""Timeout for a complete response; `TIMEOUT` limits each read."""
 RELOAD_EVERY_S: Final = 10.0
-"""Certificates and token are read again after a refusal, no more often than this."""
+"""The least time between reloads of certificates and token after a refusal."""
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 MAX_WATCH_LINE_BYTES: Final = 2 * 1024 * 1024
@@ -60,7 +59,7 @@ _EVIDENCES: Final = f"/apis/{names.GROUP}/{names.VERSION}/gpuevidences"
 
 
 class KubeError(Exception):
-    """The API server said no, or nothing (`status` is `UNREACHABLE`)."""
+    """The API server refused a request or did not respond (`status` is `UNREACHABLE`)."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -70,11 +69,11 @@ class KubeError(Exception):
         self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
-        return f"{self.status or 'no answer'} {self.reason}: {self.message}"
+        return f"{self.status or 'no response'} {self.reason}: {self.message}"
 
 
 class Kube:
-    """One API server. Safe to use from several threads; each call may raise `KubeError`."""
+    """A client for one API server. Thread-safe; each call may raise `KubeError`."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Kube:
         user_agent: str,
         reread: Callable[[], KubeConfig] | None = None,
     ) -> None:
-        """`reread` reads the configuration again, whose files may rotate; without it only the
+        """`reread` loads the configuration again after its files rotated. Without it only the
         files that `config` names are read again.
         """
         self._config = config
@@ -95,17 +94,19 @@ class Kube:
         self._reloaded_at = time.monotonic()
 
     def close(self) -> None:
-        """Drop all connections; a watch in progress ends."""
+        """Close all connections, which ends a watch in progress."""
         self._pool.clear()
 
     def node(self, name: str) -> NodeObject:
-        """The node; status 404 when there is none of this name."""
+        """Return the node; status 404 if it does not exist."""
         return self._call("GET", f"/api/v1/nodes/{quote(name)}", NodeObject)
 
     def watch_node(self, name: str, resource_version: str) -> Iterator[tuple[str, NodeObject]]:
-        """Changes of the node (ADDED, MODIFIED, DELETED, BOOKMARK) from `resource_version` on,
-        until the server ends the watch or is silent for `WATCH_SILENCE_S`; 410 when that version
-        is too old."""
+        """Yield changes (ADDED, MODIFIED, DELETED, BOOKMARK) after `resource_version`.
+
+        Ends when the server ends the watch or sends nothing for `WATCH_SILENCE_S`; status 410 if
+        the version is too old.
+        """
         query = (
             f"fieldSelector={quote(f'metadata.name={name}')}&watch=true&allowWatchBookmarks=true"
             f"&timeoutSeconds={WATCH_S}&resourceVersion={quote(resource_version)}"
@@ -123,34 +124,33 @@ class Kube:
             response.close()
 
     def patch_node_status(self, name: str, patch: Mapping[str, Any]) -> NodeObject:
-        """One strategic merge patch of conditions and labels; a patch that changes nothing is
-        not stored by the server."""
+        """Patch conditions and labels. The server does not store a patch that changes nothing."""
         path = f"/api/v1/nodes/{quote(name)}/status"
         return self._call("PATCH", path, NodeObject, body=patch, content_type=STRATEGIC)
 
     def health(self, name: str) -> HealthObject:
-        """The node's GPUNodeHealth; 404 when it or its CRD is not there."""
+        """Return the node's GPUNodeHealth; status 404 if it or its CRD does not exist."""
         return self._call("GET", f"{_HEALTHS}/{quote(name)}", HealthObject)
 
     def has_health(self, name: str) -> bool:
-        """Whether the node's GPUNodeHealth is in the server's cache; False too without its CRD."""
+        """Whether the node's GPUNodeHealth is in the server's cache; False without its CRD."""
         return self._is_there(f"{_HEALTHS}/{quote(name)}?resourceVersion=0")
 
     def create_health(self, body: Mapping[str, Any]) -> HealthObject:
-        """Create the object; the server drops a status that comes along."""
+        """Create the object; the server ignores its status."""
         return self._call("POST", _HEALTHS, HealthObject, body=body)
 
     def patch_health(self, name: str, patch: Mapping[str, Any]) -> HealthObject:
-        """Merge patch of the object's metadata."""
+        """Patch the object's metadata."""
         path = f"{_HEALTHS}/{quote(name)}"
         return self._call("PATCH", path, HealthObject, body=patch, content_type=MERGE)
 
     def put_health_status(self, name: str, body: Mapping[str, Any]) -> HealthObject:
-        """Replace the status; 409 when `metadata.resourceVersion` in `body` is not the latest."""
+        """Replace the status; status 409 if `metadata.resourceVersion` is not the latest."""
         return self._call("PUT", f"{_HEALTHS}/{quote(name)}/status", HealthObject, body=body)
 
     def has_evidence(self, name: str) -> bool:
-        """Whether there is a GPUEvidence of that name; False too where its CRD is not there."""
+        """Whether a GPUEvidence of that name exists; False without its CRD."""
         return self._is_there(f"{_EVIDENCES}/{quote(name)}")
 
     def _is_there(self, path: str) -> bool:
@@ -163,11 +163,11 @@ class Kube:
         return True
 
     def create_evidence(self, body: Mapping[str, Any]) -> None:
-        """Create it; 409 when it is there already, 404 when its CRD is not."""
+        """Create a GPUEvidence; status 409 if it exists, 404 without its CRD."""
         self._call("POST", _EVIDENCES, StatusAnswer, body=body, accept=METADATA)
 
     def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Tell people what happened, beside the node."""
+        """Create an Event."""
         path = f"/api/v1/namespaces/{quote(namespace)}/events"
         self._call("POST", path, StatusAnswer, body=body)
 
@@ -195,7 +195,7 @@ class Kube:
         accept: str = JSON,
         timeout: urllib3.Timeout = TIMEOUT,
     ) -> urllib3.BaseHTTPResponse:
-        """The response to a request that was accepted, its body not read yet."""
+        """Send a request and return its response, with the body not read yet."""
         headers = {"Accept": accept, "User-Agent": self._user_agent}
         if token := self._current_token():
             headers["Authorization"] = f"Bearer {token}"
@@ -223,7 +223,7 @@ class Kube:
         return response
 
     def _reload(self) -> None:
-        """Token and certificates may have been renewed since they were read."""
+        """Load token and certificates again: they may have been renewed."""
         now = time.monotonic()
         self._token_until = 0.0
         if now < self._reloaded_at + RELOAD_EVERY_S:
@@ -232,11 +232,11 @@ class Kube:
         try:
             config = self._reread()
             if config.server != self._config.server:
-                # Another context is the current one by now, maybe of another cluster.
+                # The kubeconfig's current context has changed, maybe to another cluster.
                 config = self._config
             self._pool = _pool(config)
         except KubeConfigError:
-            # Being replaced at this moment: the next refusal tries again.
+            # The file is being replaced: the next refusal tries again.
             return
         self._config = config
         self._token = config.token or self._token
@@ -246,7 +246,7 @@ class Kube:
             try:
                 token = Path(self._config.token_file).read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError):
-                # Being replaced at this moment: the old token is still good.
+                # The file is being replaced: the old token is still valid.
                 token = ""
             self._token = token or self._token
             self._token_until = time.monotonic() + TOKEN_FOR_S
@@ -255,11 +255,11 @@ class Kube:
 
 def _pool(config: KubeConfig) -> urllib3.PoolManager:
     if not config.server.startswith(("https://", "http://")):
-        raise KubeConfigError(f"server {config.server!r} is no http or https address")
+        raise KubeConfigError(f"server {config.server!r} is not an http or https URL")
     if config.login:
         raise KubeConfigError(
-            f"the kubeconfig for {config.server} logs in with {config.login}, which the agent"
-            " does not do: use a token, a token file or a client certificate"
+            f"the kubeconfig for {config.server} logs in with {config.login}, which the agent does"
+            " not support: use a token, a token file or a client certificate"
         )
     if not config.server.startswith("https://"):
         return _manager(config)
@@ -267,7 +267,7 @@ def _pool(config: KubeConfig) -> urllib3.PoolManager:
         context = config.tls()
     except OSError as error:
         raise KubeConfigError(
-            f"the certificates for {config.server} cannot be used ({_what(error)}):"
+            f"the certificates for {config.server} are not valid ({_what(error)}):"
             " correct the kubeconfig"
         ) from error
     if not config.verify:
@@ -292,23 +292,23 @@ def _manager(config: KubeConfig, **tls: Any) -> urllib3.PoolManager:
 
 
 def _read(response: urllib3.BaseHTTPResponse) -> bytes:
-    """The entire body. Bounded: what answers may be anything that listens on that address."""
+    """Return the body. Size and time are limited, since any server may be at that address."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
     content = bytearray()
-    whole = False
+    complete = False
     try:
         while piece := response.read1(PIECE_BYTES):
             content += piece
             if len(content) > MAX_ANSWER_BYTES:
-                raise KubeError(response.status, "TooLarge", "an answer of over 4 MiB")
+                raise KubeError(response.status, "TooLarge", "the response is larger than 4 MiB")
             if time.monotonic() > deadline:
-                raise KubeError(UNREACHABLE, "TooSlow", "an answer that does not end")
-        whole = True
+                raise KubeError(UNREACHABLE, "TooSlow", "the response did not end in time")
+        complete = True
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise KubeError(UNREACHABLE, "Unreachable", _what(error)) from error
     finally:
-        # A connection with an unread rest must not be used again.
-        response.release_conn() if whole else response.close()
+        # A connection with unread data must not be reused.
+        response.release_conn() if complete else response.close()
     return bytes(content)
 
 
@@ -317,22 +317,22 @@ def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[tuple[str, Nod
     for chunk in response.stream(PIECE_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > MAX_WATCH_LINE_BYTES:
-            raise KubeError(response.status, "TooLarge", "a watch event of over 2 MiB")
+            raise KubeError(response.status, "TooLarge", "a watch event is larger than 2 MiB")
         for line in filter(None, lines):
             event = tolerant.understand(line, WatchEvent)
             if event.value is None:
                 raise KubeError(response.status, "NotUnderstood", event.doubt)
             if event.value.type == "ERROR":
-                said = (
+                error = (
                     tolerant.understand(event.value.object, StatusAnswer).value or StatusAnswer()
                 )
-                raise KubeError(said.code, "WatchError", said.message[:MAX_ERROR_CHARS])
+                raise KubeError(error.code, "WatchError", error.message[:MAX_ERROR_CHARS])
             node = _understood(event.value.object, NodeObject, response.status, "the watch")
             yield event.value.type, node
 
 
 def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where: str) -> T:
-    """The object, whatever of its fields is odd; ApiError where it does not even say who it is."""
+    """Return the object, without invalid fields. Raises KubeError if its metadata is invalid."""
     found = tolerant.understand(content, kind)
     nameless = any(doubt.path in {"metadata", "items"} for doubt in found.doubts)
     if found.value is None or nameless:
@@ -341,8 +341,8 @@ def _understood(content: bytes | msgspec.Raw, kind: type[T], status: int, where:
 
 
 def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
-    # Not the API server's own format: nobody knows what is in it, so it is not quoted.
-    unknown = StatusAnswer(message="an answer that is not a Kubernetes status")
+    # Text of another server, such as a proxy, is not quoted.
+    unknown = StatusAnswer(message="the response is not a Kubernetes Status")
     answer = tolerant.understand(content, StatusAnswer).value or unknown
     return KubeError(
         response.status,
@@ -353,9 +353,7 @@ def _refusal(response: urllib3.BaseHTTPResponse, content: bytes) -> KubeError:
 
 
 def _seconds(retry_after: str) -> float:
-    """The entire seconds that Kubernetes sends; a date, or what no server means, is not waited
-    for.
-    """
+    """Return Retry-After in seconds; 0 for a date or an implausible number."""
     plain = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6
     return min(float(retry_after), LONGEST_RETRY_AFTER_S) if plain else 0.0
 

@@ -1,7 +1,7 @@
-"""Watches the agent's own Node: what people and operators ask through it, and who edits our words.
+"""Watch the agent's own Node for operator requests and for edits of what the agent published.
 
-One thread, which lists by name and then follows changes for as long as the process lives. It must
-never give up: a node that is not there yet is waited for, and said once.
+One thread reads the node and then follows its changes until the process ends. It never gives up: a
+missing node is logged once and waited for.
 """
 
 import random
@@ -24,9 +24,9 @@ NOT_THERE_RETRY_S = 10.0
 class NodeWatch:
     """The watching thread.
 
-    `on_node` gets each version of the node, `on_gone` its deletion, `on_missing` a sentence each
-    time the API server says that there is none, `on_trouble` a new sentence when watching fails
-    and an empty one when it works again; all from the thread.
+    The thread calls `on_node` with each version of the node, `on_gone` after its deletion,
+    `on_missing` with a sentence each time the node does not exist, and `on_trouble` with a
+    sentence when watching fails and an empty one when it works again.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class NodeWatch:
         self._thread = threading.Thread(target=self._run, name="node-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ask the thread to end; it is not waited for, since a watch sleeps in the server."""
+        """Ask the thread to end, without waiting: a watch may block in the server."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -66,21 +66,21 @@ class NodeWatch:
                 self._follow()
             except KubeError as error:
                 if error.status != HTTPStatus.GONE:
-                    at_least_s = self._complain(error)
-            except Exception as error:  # noqa: BLE001 - without this thread nobody hears people
-                self._say(
-                    f"watching node {self._name} failed in a way nobody foresaw "
-                    f"({printable.place_of(error)}): trying again"
+                    at_least_s = self._report_error(error)
+            except Exception as error:  # noqa: BLE001 - without this thread requests are lost
+                self._report(
+                    f"Watching node {self._name} failed with an unexpected error "
+                    f"({printable.place_of(error)}). Retrying."
                 )
-            # Also after a watch that the server ended: one that ends at once is a failure too.
+            # A watch that the server ends at once also counts as a failure.
             failures = timestamps.failed_again(failures, time.monotonic() - began, LONGEST_RETRY_S)
             wait_s = timestamps.backoff_s(failures, FIRST_RETRY_S, LONGEST_RETRY_S)
             self._stop.wait(max(at_least_s, wait_s) * random.uniform(0.5, 1.0))
 
     def _follow(self) -> None:
-        """One read and the changes after it, until the server ends the watch."""
+        """Read the node and follow its changes until the server ends the watch."""
         node = self._api.node(self._name)
-        self._say("")
+        self._report("")
         self._on_node(node)
         version = node.metadata.resource_version
         for kind, seen in self._api.watch_node(self._name, version):
@@ -92,25 +92,26 @@ class NodeWatch:
             if kind != "BOOKMARK":
                 self._on_node(seen)
 
-    def _complain(self, error: KubeError) -> float:
-        """Say what is wrong, once; the least time to wait before the next attempt, in seconds."""
+    def _report_error(self, error: KubeError) -> float:
+        """Report the error once; return the least seconds to wait before the next attempt."""
         if error.status == HTTPStatus.NOT_FOUND:
             self._on_gone()
-            missing = f"the cluster has no node {self._name}"
-            self._on_missing(f"{missing}: name an existing one with --node-name")
-            self._say(f"{missing} any more: waiting until it is back, watching this machine")
+            self._on_missing(
+                f"Node {self._name} does not exist. Set --node-name to an existing node."
+            )
+            self._report(f"Node {self._name} does not exist. Waiting until it is created.")
             return NOT_THERE_RETRY_S
-        self._say(f"node {self._name} cannot be watched ({error}): trying again")
+        self._report(f"Cannot watch node {self._name} ({error}). Retrying.")
         return error.retry_after_s
 
-    def _say(self, sentence: str) -> None:
+    def _report(self, sentence: str) -> None:
         if sentence != self._trouble:
             self._trouble = sentence
             self._on_trouble(sentence)
 
 
 def as_observation(node: NodeObject, at: float) -> NodeSeen:
-    """The node as judgement reads it."""
+    """Return the node as an observation."""
     return NodeSeen(
         at=at,
         name=node.metadata.name,

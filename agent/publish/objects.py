@@ -1,7 +1,7 @@
-"""The few fields of API objects that the agent reads, and the bodies that it writes of its own.
+"""The fields of API objects that the agent reads, and the patches and Events that it writes.
 
-Decoded by `agent.publish.client`; used by publishing and by the node watch. All else in an answer
-is skipped.
+Decoded by `agent.publish.client`; used by the publisher and the node watch. Other fields of a
+response are ignored.
 """
 
 from typing import Any, Final
@@ -14,12 +14,12 @@ from rules.judge.health_object import Publication, PublishedCondition
 from rules.judge.messages import NodeEvent
 
 EVENT_NAMESPACE: Final = "default"
-"""Where Kubernetes keeps Events about objects without a namespace."""
+"""The namespace for Events about cluster-scoped objects."""
 MAX_MESSAGE_CHARS: Final = 1024
 
 
 class Loose(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of decoded answers: unknown fields are ignored."""
+    """Base of decoded responses: unknown fields are ignored."""
 
 
 class Owner(Loose, frozen=True, omit_defaults=True):
@@ -32,7 +32,7 @@ class Owner(Loose, frozen=True, omit_defaults=True):
 
 
 class Metadata(Loose, frozen=True):
-    """Who and which version."""
+    """Object metadata."""
 
     name: str = ""
     uid: str = ""
@@ -43,7 +43,7 @@ class Metadata(Loose, frozen=True):
 
 
 class NodeConditionSeen(Loose, frozen=True, omit_defaults=True):
-    """One node condition as the server has it."""
+    """One node condition on the server."""
 
     type: str
     status: str = ""
@@ -54,13 +54,13 @@ class NodeConditionSeen(Loose, frozen=True, omit_defaults=True):
 
 
 class NodeInfoSeen(Loose, frozen=True):
-    """What the kubelet says about the machine."""
+    """The kubelet's information about the machine."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
 class NodeStatusSeen(Loose, frozen=True):
-    """The parts of the status that concern us."""
+    """The fields of the status that the agent uses."""
 
     conditions: tuple[NodeConditionSeen, ...] | None = ()
     node_info: NodeInfoSeen = NodeInfoSeen()
@@ -88,7 +88,7 @@ class WatchEvent(Loose, frozen=True):
 
 
 class StatusAnswer(Loose, frozen=True):
-    """A refusal in the API server's own words; also any object whose content does not matter."""
+    """A Status of the API server; also used for objects that are not needed."""
 
     code: int = 500
     reason: str = ""
@@ -96,25 +96,25 @@ class StatusAnswer(Loose, frozen=True):
 
 
 def node_differs(wanted: Publication, node: NodeObject) -> bool:
-    """Whether the node has other conditions or labels than it should."""
+    """Whether the node's conditions or labels differ from the wanted ones."""
     there = {condition.type: condition for condition in node.status.conditions or ()}
     for condition in wanted.conditions:
         found = there.get(condition.type)
-        if found is None or _words(found) != _words(condition):
+        if found is None or _content(found) != _content(condition):
             return True
     labels = node.metadata.labels
     return any(labels.get(name) != value for name, value in wanted.labels.items())
 
 
-def _words(condition: NodeConditionSeen | PublishedCondition) -> tuple[str, str, str]:
+def _content(condition: NodeConditionSeen | PublishedCondition) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
 def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, Any]:
-    """Conditions and labels in one patch; identical as long as the words are.
+    """Return one patch of conditions and labels, identical as long as their content is.
 
-    Times are carried over from the node: the transition's while the status is the same, the
-    heartbeat's while nothing is different. A heartbeat of its own would be a stored write each.
+    The transition time is kept while the status is the same, the heartbeat time while nothing
+    differs. A regular heartbeat would be a write each time.
     """
     there = {condition.type: condition for condition in node.status.conditions or ()}
     now = timestamps.format_time(wall)
@@ -122,7 +122,7 @@ def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, 
     for condition in wanted.conditions:
         found = there.get(condition.type)
         same_status = found is not None and found.status == condition.status
-        same_words = found is not None and _words(found) == _words(condition)
+        same_content = found is not None and _content(found) == _content(condition)
         conditions.append(
             {
                 "type": condition.type,
@@ -131,7 +131,7 @@ def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, 
                 "message": condition.message,
                 "lastTransitionTime": (found.last_transition_time if found and same_status else "")
                 or now,
-                "lastHeartbeatTime": (found.last_heartbeat_time if found and same_words else "")
+                "lastHeartbeatTime": (found.last_heartbeat_time if found and same_content else "")
                 or now,
             }
         )
@@ -139,7 +139,7 @@ def node_patch(wanted: Publication, node: NodeObject, wall: float) -> dict[str, 
 
 
 def event_body(node: NodeObject, event: NodeEvent, at: float) -> dict[str, Any]:
-    """The Event as the API server takes it, about the node's real UID."""
+    """Return the body of an Event about the node."""
     name = node.metadata.name
     when = timestamps.format_time(at)
     return {

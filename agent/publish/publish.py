@@ -1,9 +1,8 @@
-"""Writes the newest health status to the API server, in one thread, until it is accepted.
+"""Publish the newest health status to the API server, in one thread, until it is accepted.
 
-The main loop calls `submit`, the node watch calls `node_seen` and `node_gone`; what to write is
-decided and sent by `agent.publish.writers`. A health status is never lost (only the newest counts,
-and it is kept until it was accepted), never followed by an older one, and no failure ends the
-thread.
+The main loop calls `submit`, the node watch calls `node_seen` and `node_gone`. The writers in
+`agent.publish.writers` decide what to send. The newest health status is kept until it is accepted
+and is never followed by an older one. No failure ends the thread.
 """
 
 import random
@@ -28,34 +27,33 @@ THREAD_GRACE_S = 0.5
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The health status as it should stand on the API server; `serial` counts them."""
+    """A health status to publish; `serial` counts them."""
 
     serial: int
     publication: Publication
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What the node's GPUNodeHealth held before this process wrote to it; None: nothing."""
+    """The status of the GPUNodeHealth before this process wrote to it; None if there was none."""
 
     status: HealthStatus | None
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A health status stands on the API server: both objects carry it. `at` is wall time."""
+    """The API server accepted a health status in both objects. `at` is wall time."""
 
     wanted: Wanted
     at: float
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence for the log when publishing begins to fail, or fails otherwise than before;
-    empty when it works again."""
+    """A message for the log when publishing fails in a new way; empty when it works again."""
 
     sentence: str
 
 
 class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How publishing stands, for readiness and metrics. Times are wall time."""
+    """The state of publishing, for readiness and metrics. Times are wall time."""
 
     accepted_at: float | None
     failures: int
@@ -63,10 +61,10 @@ class PublishReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publisher:
-    """The publishing thread of one node; `tell` receives what it has to say, from the thread.
+    """The publishing thread of one node; the thread calls `notify` with its messages.
 
-    Exactly one `Known` is reported, before the first write: until it was, the main loop must not
-    `submit`, since a health status that knows nothing of the past would erase it.
+    It sends exactly one `Known`, before the first write. The main loop must not `submit` before
+    that, because a health status without the published past would overwrite it.
     """
 
     def __init__(
@@ -74,13 +72,13 @@ class Publisher:
         api: Kube,
         node_name: str,
         *,
-        tell: Callable[[Known | Accepted | Trouble], None],
-        luck: Callable[[], float] = random.random,
+        notify: Callable[[Known | Accepted | Trouble], None],
+        uniform: Callable[[], float] = random.random,
     ) -> None:
-        self._tell = tell
-        self._node_writer = NodeWriter(api, node_name, luck=luck)
-        self._health_writer = HealthWriter(api, node_name, luck=luck)
-        self._event_writer = EventWriter(api, node_name, luck=luck)
+        self._notify = notify
+        self._node_writer = NodeWriter(api, node_name, uniform=uniform)
+        self._health_writer = HealthWriter(api, node_name, uniform=uniform)
+        self._event_writer = EventWriter(api, node_name, uniform=uniform)
         self._changed = threading.Condition()
         self._poked = False
         self._wanted: Wanted | None = None
@@ -97,35 +95,35 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
     def start(self) -> None:
-        """Read what is there, then publish whatever is submitted."""
+        """Start the thread: read the published status, then publish what is submitted."""
         self._thread.start()
 
     def submit(self, wanted: Wanted) -> None:
-        """This is the health status now; it replaces one that was not written yet."""
+        """Publish this health status instead of one that was not written yet."""
         with self._changed:
             self._wanted = wanted
             self._poke()
 
     def announce(self, event: NodeEvent) -> None:
-        """Create this Event about the node, when the health status itself has been written."""
+        """Create this Event about the node after the health status has been written."""
         with self._changed:
             self._event_writer.add(event, time.time())
             self._poke()
 
     def node_seen(self, node: NodeObject) -> None:
-        """The node as the API server has it now; somebody may have changed our words."""
+        """Take a new version of the node; another client may have changed our fields."""
         with self._changed:
             if self._node is None or not _older(node, self._node):
                 self._node = node
                 self._poke()
 
     def node_gone(self) -> None:
-        """The node was deleted: there is nothing to write to until it is back."""
+        """Stop writing to the node, which was deleted, until it exists again."""
         with self._changed:
             self._node = None
 
     def report(self) -> PublishReport:
-        """How publishing stands."""
+        """Return the state of publishing."""
         with self._changed:
             return PublishReport(
                 accepted_at=self._accepted_at,
@@ -136,10 +134,10 @@ class Publisher:
             )
 
     def close(self, timeout_s: float) -> bool:
-        """Give the newest health status `timeout_s` to be accepted, then end; True when it was.
+        """Wait up to `timeout_s` for the newest health status to be accepted, then end the thread.
 
-        Where nothing could be written before and one more attempt fails too, or a newer agent has
-        the word, that was it.
+        Return whether it was accepted. The wait ends early if publishing was failing and one more
+        attempt fails, or if a newer agent publishes.
         """
         with self._changed:
             self._hurry = True
@@ -148,7 +146,7 @@ class Publisher:
             done = self._settled is self._wanted
             self._stopping = True
             self._poke()
-        # A call that hangs is not waited for: the thread ends with the process.
+        # A call that hangs ends with the process.
         self._thread.join(timeout_s if done else THREAD_GRACE_S)
         return done
 
@@ -160,17 +158,17 @@ class Publisher:
             try:
                 self._turn()
                 self._surprises = 0
-            except Exception as error:  # noqa: BLE001 - without this thread the node falls silent
+            except Exception as error:  # noqa: BLE001 - without this thread nothing is published
                 self._surprises += 1
                 self._surprised(error)
 
     def _surprised(self, error: Exception) -> None:
-        """Say once what nobody foresaw, and try again with back-off."""
+        """Report an unexpected error once and wait before the next attempt."""
         place = printable.place_of(error)
-        trouble = f"publishing failed in an unexpected way ({place}): trying again"
+        trouble = f"Publishing failed with an unexpected error ({place}). Retrying."
         if trouble != self._trouble:
             self._trouble = trouble
-            self._tell(Trouble(sentence=trouble))
+            self._notify(Trouble(sentence=trouble))
         wait_s = timestamps.backoff_s(
             self._surprises + 1, writers.FIRST_RETRY_S, writers.LONGEST_RETRY_S
         )
@@ -178,7 +176,7 @@ class Publisher:
             self._changed.wait_for(lambda: self._stopping, wait_s)
 
     def _turn(self) -> None:
-        """One check at what is wanted and what is there, one write of each writer at most."""
+        """Compare the wanted status with the server's and write at most once per writer."""
         if not self._health_writer.known and not self._reported_known:
             self._wait(self._first_read())
             return
@@ -195,15 +193,15 @@ class Publisher:
                 self._give_up()
             self._wait(time.monotonic() + LONGEST_WAIT_S)
             return
-        # The health object first: it carries the state that a restarted agent needs.
+        # The health object first: a restarted agent needs its state.
         health = self._health_writer.turn(wanted.publication, node, time.monotonic())
-        self._yield_word(health.yields)
+        self._set_yields(health.yields)
         if health.yields or self._health_writer.contested:
-            self._say_trouble()
+            self._report_trouble()
             self._wait(health.until)
             return
         patched = self._node_writer.turn(wanted.publication, node, time.monotonic(), time.time())
-        self._say_trouble()
+        self._report_trouble()
         if last_try and self._trouble:
             self._give_up()
         if patched.node is not None:
@@ -216,10 +214,10 @@ class Publisher:
 
     def _first_read(self) -> float:
         turn = self._health_writer.read(time.monotonic())
-        self._say_trouble()
+        self._report_trouble()
         if self._health_writer.known:
             self._reported_known = True
-            self._tell(Known(status=self._health_writer.status))
+            self._notify(Known(status=self._health_writer.status))
         return turn.until
 
     def _answered(self, before: NodeObject, answer: NodeObject) -> None:
@@ -233,9 +231,9 @@ class Publisher:
                 return
             self._settled, self._accepted_at = wanted, time.time()
             self._changed.notify_all()
-        self._tell(Accepted(wanted=wanted, at=self._accepted_at))
+        self._notify(Accepted(wanted=wanted, at=self._accepted_at))
 
-    def _yield_word(self, yields: bool) -> None:
+    def _set_yields(self, yields: bool) -> None:
         with self._changed:
             self._yields = yields
             self._changed.notify_all()
@@ -245,21 +243,21 @@ class Publisher:
             self._vain = True
             self._changed.notify_all()
 
-    def _say_trouble(self) -> None:
-        """Tell a new sentence once; the end of trouble too."""
+    def _report_trouble(self) -> None:
+        """Report new trouble, or its end, once."""
         sentences = filter(None, (self._health_writer.trouble, self._node_writer.trouble))
-        trouble = "; ".join(sentences)
+        trouble = " ".join(sentences)
         if trouble != self._trouble:
             self._trouble = trouble
-            self._tell(Trouble(sentence=trouble))
+            self._notify(Trouble(sentence=trouble))
 
     def _poke(self) -> None:
-        """There is something else to do than to wait; called with the lock held."""
+        """Wake the thread; called with the lock held."""
         self._poked = True
         self._changed.notify_all()
 
     def _wait(self, until: float) -> None:
-        """Sleep until then, or until somebody pokes."""
+        """Sleep until a time or until `_poke`."""
         with self._changed:
             wait_s = until - time.monotonic()
             if wait_s > 0 and not self._poked:
@@ -267,7 +265,7 @@ class Publisher:
 
 
 def _older(node: NodeObject, than: NodeObject) -> bool:
-    """Whether a version of one and the same node was stored before another."""
+    """Whether a version of the same node is older than another."""
     if node.metadata.uid != than.metadata.uid:
         return False
     versions = (node.metadata.resource_version, than.metadata.resource_version)

@@ -1,9 +1,8 @@
-"""The writers behind publishing: of the node's status, of its GPUNodeHealth and of Events.
+"""The writers of the node's status, its GPUNodeHealth and Events.
 
-Used by the publishing thread alone, which calls `turn` again and again. They fail and retry apart
-from each other. A writer sends at most one write per turn, always of the newest health status,
-remembers how that went, and turns every failure into a sentence and a wait. Times are monotonic
-seconds but for `wall`.
+The publishing thread calls `turn` repeatedly. Each writer fails and retries independently. A turn
+sends at most one write, always of the newest health status. A failure becomes a log message and a
+wait. Times are monotonic seconds, except `wall`.
 """
 
 from collections import deque
@@ -23,45 +22,43 @@ from rules.judge.health_object import Difference, Publication
 from rules.judge.messages import NodeEvent
 
 URGENT_SPACING_S: Final = 0.2
-"""Writes of one queue are this far apart, so that a flapping collector cannot flood the API
-server.
-"""
+"""The least time between writes, so that a flapping collector cannot flood the API server."""
 REPAIR_SPACING_S: Final = 10.0
-"""How often somebody else's edit of our words is put right, so that two writers never race."""
+"""The least time between corrections of another client's edits, so that two writers never race."""
 REASSERT_EVERY_S: Final = 300.0
-"""Everything is said again this often; the server does not store what changes nothing."""
+"""Everything is written again this often; the server does not store unchanged objects."""
 REASSERT_JITTER: Final = 0.2
 FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 30.0
 MISSING_RETRY_S: Final = 40.0
-"""A missing CRD or node is waited for patiently: it comes with an installation step."""
+"""Retry interval for a missing CRD or node, which an installation step creates."""
 EXISTS_EVERY_S: Final = 40.0
-"""How often a GPUNodeHealth that was published is looked for, in the server's cache: a definition
-that is replaced takes all of them along, and a node without one is a node without data."""
+"""How often the server's cache is checked for the published GPUNodeHealth: replacing the CRD
+deletes all of them, and a node without one has no data."""
 _WITHIN_S: Final = {
     Difference.SOON: health_object.NOTED_S,
     Difference.RIDES_ALONG: health_object.RIDE_ALONG_S,
 }
 
 FORBIDDEN_ATTEMPTS: Final = 6
-"""Some 20 s: an installation may bring the rights a little later than the agent, and a past that
-was not read would be written over."""
+"""About 20 s: an installation may create the RBAC rules after the agent, and a published status
+that was not read would be overwritten."""
 
 CONFLICTS_REPORTED_FROM: Final = 3
-"""Two agents that meet at an update get one or two; who answers 409 each time is a webhook."""
+"""Two agents during an update cause one or two conflicts; more are caused by a webhook."""
 
 REMEDY: Final = {
-    client.UNREACHABLE: "the health status is kept and sent when the API server answers",
-    HTTPStatus.UNAUTHORIZED: "check the agent's token",
-    HTTPStatus.FORBIDDEN: "check the agent's ClusterRole and binding",
+    client.UNREACHABLE: "Retrying until the API server responds.",
+    HTTPStatus.UNAUTHORIZED: "Check the agent's token.",
+    HTTPStatus.FORBIDDEN: "Check the agent's ClusterRole and ClusterRoleBinding.",
 }
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn went: call again at `until` at the latest.
+    """The result of a turn: call again at `until` at the latest.
 
-    `settled` says that the health status given stands on the server, `yields` that a newer agent
-    publishes and nothing is to be written, `node` is the node as the server answered a write.
+    `settled`: the server has the given health status. `yields`: a newer agent publishes, so
+    nothing is written. `node` is the server's response to a write.
     """
 
     until: float
@@ -71,30 +68,30 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Writer:
-    """The clock of one object's writes. `trouble` is a sentence while reading or writing fails;
-    `luck` gives numbers uniform in 0 to 1.
+    """The timing of one object's writes. `trouble` is a sentence while reading or writing fails;
+    `uniform` returns random numbers from 0 to 1.
     """
 
-    def __init__(self, api: Kube, name: str, *, luck: Callable[[], float]) -> None:
+    def __init__(self, api: Kube, name: str, *, uniform: Callable[[], float]) -> None:
         self._api = api
         self._name = name
-        self._luck = luck
+        self._uniform = uniform
         self._uid = ""
         self.writes = 0
         self.trouble = ""
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._not_before = self._wrote_at = self._reassert_at = 0.0
         self.failures = 0
         """Failed attempts since the last success."""
 
     def hurry(self) -> None:
-        """The process is about to end: do not wait for the next attempt."""
+        """Allow the next attempt at once, because the process is about to end."""
         self._not_before = 0.0
 
     def _jittered(self, seconds: float) -> float:
-        return seconds * (1 + REASSERT_JITTER * (2 * self._luck() - 1))
+        return seconds * (1 + REASSERT_JITTER * (2 * self._uniform() - 1))
 
     def _accepted_at(self, now: float) -> None:
         self._not_before, self._wrote_at = now + URGENT_SPACING_S, now
@@ -102,31 +99,31 @@ class _Writer:
         self.failures, self.trouble = 0, ""
 
     def _refused_at(self, now: float, at_least_s: float) -> Turn:
-        """Wait twice as long as the last time, jittered, or as told."""
+        """Schedule the next attempt with exponential back-off, at least `at_least_s`."""
         self.failures += 1
         backoff = timestamps.backoff_s(self.failures, FIRST_RETRY_S, LONGEST_RETRY_S)
-        self._not_before = now + max(at_least_s, backoff) * (0.5 + self._luck() / 2)
+        self._not_before = now + max(at_least_s, backoff) * (0.5 + self._uniform() / 2)
         return Turn(until=self._not_before)
 
 
 class NodeWriter(_Writer):
-    """Conditions and labels of the node."""
+    """Writes the node's conditions and labels."""
 
-    _stood: Publication | None = None
+    _on_server: Publication | None = None
     _repair_from = 0.0
 
     def turn(self, wanted: Publication, node: NodeObject, now: float, wall: float) -> Turn:
-        """Send what is due."""
+        """Write what is due."""
         if node.metadata.uid != self._uid:
-            self._uid, self._stood = node.metadata.uid, None
-            self._begin_anew()
+            self._uid, self._on_server = node.metadata.uid, None
+            self._reset()
         different = objects.node_differs(wanted, node)
         due = max(self._not_before, now if different else self._reassert_at)
         if due > now:
             if not different:
-                self._stood = wanted
+                self._on_server = wanted
             return Turn(until=due, settled=not different)
-        if self._stood is wanted and now < self._repair_from:
+        if self._on_server is wanted and now < self._repair_from:
             return Turn(until=self._repair_from)
         try:
             answer = self._api.patch_node_status(
@@ -135,10 +132,10 @@ class NodeWriter(_Writer):
         except KubeError as error:
             return self._failed(error, now)
         self.writes += 1
-        if self._stood is wanted:
+        if self._on_server is wanted:
             self._repair_from = now + REPAIR_SPACING_S
         self._accepted_at(now)
-        self._stood = wanted
+        self._on_server = wanted
         return Turn(until=now, node=answer)
 
     def _failed(self, error: KubeError, now: float) -> Turn:
@@ -147,39 +144,38 @@ class NodeWriter(_Writer):
         if error.status == HTTPStatus.NOT_FOUND:
             at_least_s = MISSING_RETRY_S
             self.trouble = (
-                f"node {self._name} does not exist: name an existing node with --node-name"
+                f"Node {self._name} does not exist. Set --node-name to an existing node."
             )
         return self._refused_at(now, at_least_s)
 
 
 class HealthWriter(_Writer):
-    """The GPUNodeHealth of the node."""
+    """Writes the GPUNodeHealth of the node."""
 
     known = False
-    """Whether what is there has been read (or can never be)."""
+    """Whether the published object has been read (or cannot be read)."""
     _health: HealthObject | None = None
     _accepted: Publication | None = None
-    """What this process wrote last: what an old CRD drops from it must not look like a difference
-    for ever."""
+    """What this process wrote last. The server's copy may lack fields that an old CRD drops."""
     _found: str | None = None
     _yields_until = 0.0
     _exists_at = 0.0
-    """When the object is looked for again."""
+    """When to check next whether the object exists."""
     _refused = 0
-    """Writes in a row that the server did not take; the reads between them succeed."""
+    """Consecutive writes that failed, although reads succeed."""
 
     @property
     def contested(self) -> bool:
-        """Whether somebody else wrote since we did, and who it was is about to be read."""
+        """Whether another client wrote since our last write, and the object must be read again."""
         return self._accepted is not None and not self.known and self.failures <= 1
 
     @property
     def status(self) -> HealthStatus | None:
-        """The status on the server, as last read or written; None when there is none."""
+        """The last status that was read or written; None if there is none."""
         return None if self._health is None else self._health.status
 
     def read(self, now: float) -> Turn:
-        """Read what is there; nothing is written before that."""
+        """Read the published object; nothing is written before that."""
         if self._not_before > now:
             return Turn(until=self._not_before)
         try:
@@ -192,9 +188,9 @@ class HealthWriter(_Writer):
         return Turn(until=now)
 
     def turn(self, wanted: Publication, node: NodeObject, now: float) -> Turn:
-        """Send what is due."""
+        """Write what is due."""
         if node.metadata.uid != self._uid:
-            # Another node under this name: its object may be gone or about to be collected.
+            # Another node of this name: the object may be deleted by garbage collection.
             self.known = self.known and not self._uid
             self._uid, self._accepted = node.metadata.uid, None
         if not self.known:
@@ -231,7 +227,7 @@ class HealthWriter(_Writer):
             else:
                 metadata["resourceVersion"] = before.metadata.resource_version
                 if before.metadata.owner_references != (owner,):
-                    # It belongs to a node that is gone.
+                    # The owner is a node that no longer exists.
                     del metadata["name"]
                     self._health = self._api.patch_health(name, {"metadata": metadata})
                 else:
@@ -248,7 +244,7 @@ class HealthWriter(_Writer):
         return Turn(until=now)
 
     def _exists(self, now: float) -> bool:
-        """False when the object is gone; True also where the server does not report it."""
+        """Whether the object exists; True if the server does not answer."""
         self._exists_at = now + self._jittered(EXISTS_EVERY_S)
         try:
             there = self._api.has_health(self._name)
@@ -259,10 +255,10 @@ class HealthWriter(_Writer):
         return there
 
     def _was_replaced(self, wanted: Publication) -> bool:
-        """Whether an agent that started after us has written since we did.
+        """Whether a newer agent has written since our last write.
 
-        Two run for a moment when a pod takes long to end: the newer health status stands, for as
-        long as a living agent takes to say it again.
+        Two agents run for a moment if a pod ends slowly. The newer agent's status is kept for one
+        reassert interval.
         """
         ours = {"", self._found, wanted.status.publisher.pod_uid}
         return self.known and self._accepted is not None and self._publisher() not in ours
@@ -279,7 +275,7 @@ class HealthWriter(_Writer):
                 raise
             if not forbidden and error.status != HTTPStatus.NOT_FOUND:
                 raise
-            # Forbidden for good: the node's condition must not wait for it.
+            # Still forbidden: the node's conditions are published without it.
             self._health = None
         if self._found is None:
             self._found = self._publisher()
@@ -288,7 +284,7 @@ class HealthWriter(_Writer):
     def _failed(self, error: KubeError, now: float, *, creating: bool = False) -> Turn:
         at_least_s = error.retry_after_s
         if error.status == HTTPStatus.CONFLICT:
-            # Somebody else wrote: read, then write ours again. Once or twice that is no trouble.
+            # Another client wrote: read, then write again. One or two conflicts are normal.
             self.known = False
             if self.failures >= CONFLICTS_REPORTED_FROM:
                 self.trouble = sentence(f"GPUNodeHealth {self._name}", error)
@@ -297,19 +293,18 @@ class HealthWriter(_Writer):
         elif creating:
             at_least_s = MISSING_RETRY_S
             self.trouble = (
-                "the cluster has no GPUNodeHealth: apply the CRDs of gpuward;"
-                " until then only the node's conditions and labels are published"
+                "The cluster has no GPUNodeHealth CRD. Apply the CRDs of gpuward."
+                " Until then only the node's conditions and labels are published."
             )
         else:
-            # Deleted by somebody or collected with an old node: create it again.
+            # Deleted, or garbage collected with an old node: create it again.
             self._health = None
         return self._refused_at(now, at_least_s)
 
 
 def sentence(what: str, error: KubeError) -> str:
-    """What failed, why, and what an operator can do."""
-    remedy = REMEDY.get(error.status, "it is tried again")
-    return f"{what} could not be written ({error}): {remedy}"
+    """Return what failed, why, and what an operator can do."""
+    return f"Cannot write {what} ({error}). {REMEDY.get(error.status, 'Retrying.')}"
 
 
 MAX_WAITING: Final = 64
@@ -317,25 +312,25 @@ MAX_ATTEMPTS: Final = 5
 
 
 class _WaitingEvent(msgspec.Struct, frozen=True):
-    """An Event and when it happened (wall)."""
+    """An Event and its wall time."""
 
     event: NodeEvent
     at: float
 
 
 class EventWriter(_Writer):
-    """The Events that wait to be created; `add` may be called from another thread."""
+    """Creates Events from a queue; `add` may be called from another thread."""
 
-    def __init__(self, api: Kube, name: str, *, luck: Callable[[], float]) -> None:
-        super().__init__(api, name, luck=luck)
+    def __init__(self, api: Kube, name: str, *, uniform: Callable[[], float]) -> None:
+        super().__init__(api, name, uniform=uniform)
         self._waiting: deque[_WaitingEvent] = deque(maxlen=MAX_WAITING)
 
     def add(self, event: NodeEvent, at: float) -> None:
-        """Queue an Event of wall time `at`; of too many the oldest goes."""
+        """Queue an Event of wall time `at`; a full queue drops the oldest."""
         self._waiting.append(_WaitingEvent(event, at))
 
     def turn(self, node: NodeObject, now: float) -> float:
-        """Create the next Event if one is due; when to call again."""
+        """Create the next Event if one is due; return when to call again."""
         while self._waiting:
             if self._not_before > now:
                 return self._not_before
@@ -348,6 +343,6 @@ class EventWriter(_Writer):
                 turn = self._refused_at(now, error.retry_after_s)
                 if self.failures < MAX_ATTEMPTS:
                     return turn.until
-            self._begin_anew()
+            self._reset()
             self._waiting.popleft()
         return float("inf")

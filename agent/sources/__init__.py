@@ -1,1 +1,1 @@
-"""Collect facts about this machine: kernel log, PCI, udev, host and dcgm-exporter."""
+"""Collectors of facts about this machine: kernel log, PCI, udev, host and dcgm-exporter."""

@@ -1,9 +1,9 @@
-"""Scrape a dcgm-exporter of this node, bounded in time and size, and read its page into signals.
+"""Scrape the dcgm-exporter of this node and convert its page to signals.
 
-One thread. Each good page becomes a fact; a failing scrape makes the source Down, which says
-nothing about any GPU. Whether a page is this node's at all is judged in `rules`. Only lines of
-fields that a signal knows are parsed, since the parser is slow and one bad label would cost the
-whole page; a line it cannot read is counted. Both generations of names are understood.
+One thread; time and size of a scrape are limited. Each valid page becomes a fact. A failed scrape
+makes the source Down and has no meaning for any GPU. `rules` checks that the page is of this node.
+Only lines of known fields are parsed, because the parser is slow and one bad label would lose the
+page. Lines that cannot be parsed are counted. Old and new field names are supported.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from rules.judge.observation import DcgmSeen, SourceChanged, SourceName, SourceS
 from rules.text import pci_address
 
 ENERGY_PREFIX: Final = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-"""No signal of its own: it rises as long as somebody reads it, and tells nothing else. Newer
-exporters put units behind a name."""
+"""Not a signal: it only shows that the exporter still reads the GPU. Newer exporters append a unit
+to the name."""
 XID_FIELDS: Final = ("DCGM_FI_DEV_XID_ERROR", "DCGM_FI_DEV_XID_ERRORS")
 UUID_LABELS: Final = ("UUID", "gpu_uuid", "uuid")
 PCI_LABELS: Final = ("pci_bus_id", "pciBusId")
@@ -33,9 +33,9 @@ INSTANCE_LABELS: Final = ("GPU_I_ID", "gpu_i_id")
 LINK_LABELS: Final = ("nvlink",)
 RATIO_SUFFIX: Final = "_RATIO"
 PERCENT: Final = "percent"
-"""DCGM 4.6 exports ratios of 1 where older ones exported per cent."""
+"""DCGM 4.6 exports ratios from 0 to 1, older versions export per cent."""
 PACKED_SUFFIXES: Final = ("_BER", "_BER_RAW")
-"""Bit error ratios as the driver packs them; beside them DCGM exports them unpacked."""
+"""Bit error ratios in the driver's packed format; DCGM also exports them unpacked."""
 
 MAX_GPUS: Final = 64
 MAX_LINE_CHARS: Final = 4096
@@ -43,19 +43,17 @@ MAX_LINE_CHARS: Final = 4096
 BLANK_64: Final = 0x7FFFFFFFFFFFFFF0
 BLANK_32: Final = 0x7FFFFFF0
 BLANK_FLOAT: Final = 140737488355328.0
-"""DCGM's taints and cordons for "no value" begin here (dcgm_structs.h); old exporters print
-them.
-"""
+"""DCGM's values for "no value" start here (dcgm_structs.h); old exporters print them."""
 
 
 class _Page(msgspec.Struct):
-    """What has been read of a page so far."""
+    """The values of a page that is being read."""
 
     gpus: dict[str, dict[Signal, Value]] = msgspec.field(default_factory=dict)
     counts: dict[tuple[str, Signal], dict[str, dict[str, float]]] = msgspec.field(
         default_factory=dict
     )
-    """What each field counted on each link (or on none) of a GPU."""
+    """Counter values by GPU and signal, then by field and link."""
     xids: dict[str, int] = msgspec.field(default_factory=dict)
     instance_xids: dict[tuple[str, int], int] = msgspec.field(default_factory=dict)
     pci: dict[str, str] = msgspec.field(default_factory=dict)
@@ -75,7 +73,7 @@ def _table() -> Mapping[Signal, SignalInfo]:
 
 
 def read_page(text: str, at: float) -> tuple[DcgmSeen, int]:
-    """What the page says, and how many of its relevant lines could not be read."""
+    """Return the fact in a page, and how many relevant lines could not be parsed."""
     page = _Page()
     fields = _fields()
     for line in text.split("\n"):
@@ -101,13 +99,13 @@ def _read_line(page: _Page, line: str, name: str) -> None:
         (family,) = text_string_to_metric_families(f"{line.rstrip()}\n")
         (sample,) = family.samples
     except (ValueError, IndexError, KeyError, TypeError):
-        # Whatever the parser trips over: it promises ValueError and raises others too.
+        # The parser documents ValueError and raises others too.
         page.bad_lines += 1
         return
     labels = sample.labels
     uuid = _first(labels, UUID_LABELS)
     if not uuid or (uuid not in page.gpus and len(page.gpus) >= MAX_GPUS):
-        # NVSwitch, CPU and other entities, which no signal is about.
+        # NVSwitch, CPU and other entities have no signals.
         return
     values = page.gpus.setdefault(uuid, {})
     if address := _first(labels, PCI_LABELS):
@@ -124,7 +122,7 @@ def _read_line(page: _Page, line: str, name: str) -> None:
         return
     signal = _fields()[name]
     if _first(labels, INSTANCE_LABELS):
-        # A share of a GPU: its readings are not the GPU's.
+        # Readings of a MIG instance are not the GPU's.
         return
     info = _table()[signal]
     if name.endswith(RATIO_SUFFIX) and info.unit == PERCENT and value is not None:
@@ -139,17 +137,16 @@ def _read_line(page: _Page, line: str, name: str) -> None:
     if info.kind is SignalKind.COUNTER and isinstance(value, int | float):
         value = _count(page, (uuid, signal), name, _first(labels, LINK_LABELS), value)
     elif info.shape is SignalShape.HISTOGRAM and isinstance(value, int):
-        value = (None, None, None, None, value)  # the last bin is all that is exported
+        value = (None, None, None, None, value)  # only the last bin is exported
     values[signal] = value
 
 
 def _count(
     page: _Page, key: tuple[str, Signal], name: str, link: str, value: int | float
 ) -> int | float:
-    """One counter from its series: links add up, the rest says the same thing again.
+    """Return one counter from its series: the sum of links, the highest of all other series.
 
-    A GPU that several pods share has its series once for each of them, and an exporter may be
-    told to export two fields that count the same.
+    A GPU that several pods share has a series for each of them, and two fields may count the same.
     """
     names = page.counts.setdefault(key, {})
     links = names.setdefault(name, {})
@@ -172,14 +169,14 @@ def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _value(value: float) -> Value:
-    """The number, or None for what DCGM and Prometheus use to say that there is none."""
+    """Return the number; None for the values that mean "no value" in DCGM and Prometheus."""
     if value != value or value in (float("inf"), float("-inf")):
         return None
     if value >= BLANK_64 - 1024 or BLANK_FLOAT <= value < BLANK_FLOAT + 16:
         return None
     if float(value).is_integer():
-        whole = int(value)
-        return None if BLANK_32 <= whole <= BLANK_32 + 0xF else whole
+        number = int(value)
+        return None if BLANK_32 <= number <= BLANK_32 + 0xF else number
     return value
 
 
@@ -196,11 +193,11 @@ EMPTY_PAGE = "EmptyPage"
 
 
 class ScrapeError(Exception):
-    """No page; the text is a CamelCase reason."""
+    """A scrape failed; the text is a CamelCase reason."""
 
 
 class DcgmScraper:
-    """The scraping thread; `put` receives its facts."""
+    """Scrapes in a thread and passes facts to `put`."""
 
     def __init__(
         self,
@@ -222,11 +219,11 @@ class DcgmScraper:
         self.bad_lines = 0
 
     def start(self) -> None:
-        """Begin to scrape."""
+        """Start the thread."""
         self._thread.start()
 
     def scrape_now(self) -> None:
-        """Do not wait for the next turn."""
+        """Scrape at once."""
         self._wake.set()
 
     def close(self) -> None:
@@ -241,12 +238,14 @@ class DcgmScraper:
             self._wake.wait(self._every_s)
 
     def scrape_once(self) -> None:
-        """One scrape and what follows from it; one that does not come back is said meanwhile."""
-        # Reading its headers has a limit for each piece only: nobody may sit there unobserved.
-        overdue = threading.Timer(2 * SCRAPE_WITHIN_S, self._say, (SourceState.DOWN, TOO_SLOW))
+        """Scrape once and report the result; a scrape that hangs is reported as Down."""
+        # Reading headers has a timeout for each read only, so a timer reports a slow scrape.
+        overdue = threading.Timer(
+            2 * SCRAPE_WITHIN_S, self._report_state, (SourceState.DOWN, TOO_SLOW)
+        )
         overdue.daemon = True
         with contextlib.suppress(RuntimeError):
-            # No more threads now (EAGAIN): the scrape itself is not kept waiting.
+            # No thread for the timer (EAGAIN): scrape without it.
             overdue.start()
         try:
             self._scrape()
@@ -256,17 +255,17 @@ class DcgmScraper:
     def _scrape(self) -> None:
         try:
             text = self._fetch()
-            seen, bad_lines = read_page(text, time.time())
+            fact, bad_lines = read_page(text, time.time())
             self.bad_lines += bad_lines
-            if not seen.gpus:
+            if not fact.gpus:
                 raise ScrapeError(EMPTY_PAGE)
         except ScrapeError as error:
-            self._say(SourceState.DOWN, str(error))
+            self._report_state(SourceState.DOWN, str(error))
             return
-        self._say(SourceState.UP, "")
-        self._put(seen)
+        self._report_state(SourceState.UP, "")
+        self._put(fact)
 
-    def _say(self, state: SourceState, reason: str) -> None:
+    def _report_state(self, state: SourceState, reason: str) -> None:
         if reason != self._reason:
             self._reason = reason
             self._put(
@@ -274,7 +273,7 @@ class DcgmScraper:
             )
 
     def _fetch(self) -> str:
-        """The page. Bounded in total time too: an exporter may trickle for ever."""
+        """Return the page; the total time is limited too, since an exporter may send slowly."""
         deadline = time.monotonic() + SCRAPE_WITHIN_S
         timeout = urllib3.Timeout(connect=SCRAPE_WITHIN_S, read=SCRAPE_WITHIN_S)
         try:
@@ -288,7 +287,7 @@ class DcgmScraper:
             )
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise ScrapeError(NO_ANSWER) from error
-        whole = False
+        complete = False
         try:
             if response.status != 200:
                 raise ScrapeError(REFUSED)
@@ -299,10 +298,10 @@ class DcgmScraper:
                     raise ScrapeError(TOO_LARGE)
                 if time.monotonic() > deadline:
                     raise ScrapeError(TOO_SLOW)
-            whole = True
+            complete = True
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ScrapeError(TOO_SLOW) from error
         finally:
-            # A connection with an unread rest must not be used again.
-            response.release_conn() if whole else response.close()
+            # A connection with unread data must not be reused.
+            response.release_conn() if complete else response.close()
         return page.decode("utf-8", "replace")

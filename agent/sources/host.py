@@ -1,12 +1,11 @@
-"""The machine around the driver: PCI functions, services, network ports and identity.
+"""Read PCI functions, driver services, network ports and identity of the host.
 
-Called by the machine's thread. Reads only, bounded; a configuration space is read and never
-written: a GPU that left the bus answers all ones there, whatever the driver says. A file that is
-gone is ordinary news (a GPU left, an adapter is being reset); one that cannot be opened now, for
-want of descriptors or memory, is an error. Of a process `/proc/<pid>/stat` is read and nothing
-else (half the cost of asking psutil for the same, docs/performance.md), in slices, so that a host
-with thousands of them costs no burst. What is out of sight, as most of it is in an ordinary pod,
-is said to be so and never taken for absent.
+Called by the machine collector's thread. All access is read-only and bounded. A configuration
+space that reads all ones means that the GPU left the bus, whatever the driver reports. A missing
+file is normal (a removed GPU, an adapter that resets). A file that cannot be opened because
+descriptors or memory are exhausted is an error. Of a process only `/proc/<pid>/stat` is read,
+which costs half of psutil (docs/performance.md), in slices to avoid a burst of CPU. Processes that
+are not visible, as in an ordinary pod, are reported as unknown and never as stopped.
 """
 
 import errno
@@ -27,12 +26,12 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether the error is about this process or machine and not about the file."""
+    """Whether the error means that descriptors or memory are exhausted."""
     return isinstance(error, OSError) and error.errno in EXHAUSTED
 
 
 def raise_if_exhausted(error: BaseException) -> None:
-    """Raise `error` again where it does not mean that the file is gone."""
+    """Raise `error` again if it means that descriptors or memory are exhausted."""
     if is_exhausted(error):
         raise error
 
@@ -42,8 +41,10 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def pci_functions(root: Path = PCI_DEVICES) -> tuple[PciFunction, ...]:
-    """The NVIDIA GPUs and switches on the bus. Raises OSError when there is no PCI bus to see, or
-    when it cannot be read now (`exhausted`): a GPU must not look gone for lack of a descriptor.
+    """Return the NVIDIA GPUs and switches on the PCI bus.
+
+    Raises OSError if there is no PCI bus, or if it cannot be read now (`is_exhausted`): a GPU must
+    not seem to be gone because of a missing descriptor.
     """
     found = map(_function, sorted(root.iterdir()))
     return tuple(function for function in found if function is not None)
@@ -55,7 +56,7 @@ def _function(device: Path) -> PciFunction | None:
         device_class = int((device / "class").read_text(encoding="ascii"), 16) >> 8
     except (OSError, ValueError) as error:
         raise_if_exhausted(error)
-        # Unplugged while being read, or not a PCI function.
+        # Removed while being read, or not a PCI function.
         return None
     if vendor != observation.NVIDIA_VENDOR or device_class not in {
         *observation.GPU_CLASSES,
@@ -73,12 +74,12 @@ def _function(device: Path) -> PciFunction | None:
 
 
 def _upstream(device: Path) -> tuple[str, ...]:
-    """The bridges above the function: its entry is a link whose way leads through them."""
+    """Return the bridges above the function, from the path that its entry links to."""
     try:
-        way = device.readlink().parts[:-1]
+        path = device.readlink().parts[:-1]
     except OSError:
         return ()
-    return tuple(part for part in way if _PCI_ADDRESS.fullmatch(part))
+    return tuple(part for part in path if _PCI_ADDRESS.fullmatch(part))
 
 
 def _driver(device: Path) -> str:
@@ -91,7 +92,7 @@ def _driver(device: Path) -> str:
 
 
 def _config_space_ok(device: Path) -> bool | None:
-    """Whether the function answers; None when its configuration space cannot be read."""
+    """Whether the function answers; None if its configuration space cannot be read."""
     try:
         with (device / "config").open("rb") as config:
             start = config.read(4)
@@ -103,20 +104,18 @@ def _config_space_ok(device: Path) -> bool | None:
 INFINIBAND_PORTS = Path("/sys/class/infiniband")
 MAX_PORTS = 64
 PORT_ACTIVE = "4:"
-"""How the file `state` of an active port begins (`4: PORT_ACTIVE`). Source: Linux RDMA sysfs."""
+"""The start of `state` of an active port (`4: PORT_ACTIVE`). Source: Linux RDMA sysfs."""
 
 
 def network_ports(root: Path = INFINIBAND_PORTS) -> tuple[NetworkPort, ...]:
-    """Every port with its state; one that is gone is left out. Raises OSError where none can be
-    read now (`exhausted`).
-    """
+    """Return every port with its state, without removed ones. Raises OSError if `is_exhausted`."""
     found = []
     for port in sorted(root.glob("*/ports/*"))[:MAX_PORTS]:
         try:
             state = (port / "state").read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError) as error:
             raise_if_exhausted(error)
-            # The adapter is being reset or unplugged.
+            # The adapter is being reset or removed.
             continue
         name = f"{port.parent.parent.name}/{port.name}"[:MAX_PORTS]
         found.append(NetworkPort(name=name, active=state.startswith(PORT_ACTIVE)))
@@ -124,29 +123,29 @@ def network_ports(root: Path = INFINIBAND_PORTS) -> tuple[NetworkPort, ...]:
 
 
 PROC: Final = Path("/proc")
-MAX_LOOKED_AT: Final = 20_000
-"""A host with more processes than this is not checked: that would cost 0.3 % of a core."""
+MAX_PROCESSES: Final = 20_000
+"""Processes of a host with more than this are not read: that would take 0.3 % of a core."""
 SLICE: Final = 250
 PAUSE_S: Final = 0.02
-"""After each slice, some 3 ms of CPU, others get their turn."""
+"""The pause after each slice, which takes about 3 ms of CPU."""
 STAT_BYTES: Final = 128
-"""Number, name of at most 64 bytes and state stand at the beginning."""
+"""Enough for number, name (at most 64 bytes) and state."""
 
 KERNEL_THREADS_PARENT: Final = "2", "kthreadd"
-"""Seen only where the process numbers are the host's, and not those of a pod."""
+"""Only visible in the host's PID namespace."""
 
 SERVICES: Final = {
     "nv-fabricmanage": Service.FABRIC_MANAGER,
     "nvidia-persiste": Service.PERSISTENCED,
     "nvidia-imex": Service.IMEX,
 }
-"""Process name, of which the kernel keeps 15 characters."""
+"""Services by process name, of which the kernel keeps 15 characters."""
 
 
 class Processes(NamedTuple):
-    """Which services one poll found running.
+    """The services that run.
 
-    `too_many`: no process was read, since there are more than `MAX_LOOKED_AT`.
+    `too_many`: there are more than `MAX_PROCESSES`, so none was read.
     """
 
     services: dict[Service, bool]
@@ -154,7 +153,7 @@ class Processes(NamedTuple):
 
 
 def sees_host_processes(root: Path = PROC) -> bool:
-    """Whether the process numbers here are the host's, which the kernel log speaks of."""
+    """Whether process IDs here are the host's, as in the kernel log."""
     number, parent = KERNEL_THREADS_PARENT
     return _name_and_state(root, number)[0] == parent
 
@@ -162,25 +161,25 @@ def sees_host_processes(root: Path = PROC) -> bool:
 def host_processes(
     root: Path = PROC, pause: Callable[[float], object] = time.sleep
 ) -> Processes | None:
-    """One check; None where the host's processes are out of sight, as in an ordinary pod.
+    """Return the services that run; None if the host's processes are not visible.
 
-    Raises OSError where they cannot be read now (`exhausted`): a service must not look stopped.
+    Raises OSError if they cannot be read now (`is_exhausted`): a service must not seem stopped.
     """
     if not sees_host_processes(root):
         return None
-    # Names alone: thousands of Path objects would cost more than what they name.
+    # Names only: thousands of Path objects would cost more than reading the files.
     numbers = [name for name in os.listdir(root) if name.isdecimal()]  # noqa: PTH208 - see above
-    if len(numbers) > MAX_LOOKED_AT:
+    if len(numbers) > MAX_PROCESSES:
         return Processes({}, too_many=True)
     running = dict.fromkeys(SERVICES.values(), False)
-    for name, state in _walk(root, numbers, pause):
+    for name, state in _names_and_states(root, numbers, pause):
         service = SERVICES.get(name)
         if service is not None and state != "Z":
             running[service] = True
     return Processes(running)
 
 
-def _walk(
+def _names_and_states(
     root: Path, numbers: Sequence[str], pause: Callable[[float], object]
 ) -> Iterator[tuple[str, str]]:
     for begin in range(0, len(numbers), SLICE):
@@ -193,9 +192,9 @@ def _walk(
 
 
 def _name_and_state(root: Path, number: str) -> tuple[str, str]:
-    """Both empty for a process that has ended meanwhile."""
+    """Return name and state of a process; both empty if it has ended."""
     try:
-        # Not through pathlib: this is done for every process of the host, every minute.
+        # Not pathlib, for speed: this runs for every process of the host, every minute.
         fd = os.open(f"{root}/{number}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise_if_exhausted(error)
@@ -207,7 +206,7 @@ def _name_and_state(root: Path, number: str) -> tuple[str, str]:
         return "", ""
     finally:
         os.close(fd)
-    # A name may hold anything, brackets too; the last one ends it. Source: proc_pid_stat(5).
+    # A name may contain brackets; the last one ends it. Source: proc_pid_stat(5).
     head, _, tail = stat.rpartition(b") ")
     name = head.partition(b"(")[2]
     return name.decode("ascii", "backslashreplace"), tail[:1].decode("ascii", "replace")
@@ -218,19 +217,19 @@ NUMA = Path("/sys/devices/system/node")
 
 
 def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
-    """One check at the host."""
-    looked = host_processes()
+    """Return boot, hardware, services and network ports of the host."""
+    processes = host_processes()
     return replace(
         host_identity(at, dmi=dmi, numa=numa),
-        too_many_processes=looked is not None and looked.too_many,
-        services=looked.services if looked else {},
+        too_many_processes=processes is not None and processes.too_many,
+        services=processes.services if processes else {},
         ports=network_ports(),
     )
 
 
 def host_identity(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
-    """Boot and hardware alone: all that a simulated node leaves to the machine it runs on."""
-    # Imported here, by the thread that looks: the first health status does not wait for it.
+    """Return boot and hardware only, which a simulated node takes from the real machine."""
+    # Imported here, in the collector's thread, so that the first health status does not wait.
     import psutil
 
     return HostSeen(
@@ -245,18 +244,18 @@ def _product_uuid(dmi: Path) -> str:
     try:
         return (dmi / "product_uuid").read_text(encoding="ascii").strip()[:64]
     except (OSError, UnicodeDecodeError):
-        # Readable by root only, and absent on many virtual machines.
+        # Only root can read it, and many virtual machines have none.
         return ""
 
 
 def _cpu_numa_nodes(root: Path) -> tuple[int, ...]:
-    """The NUMA nodes that have CPUs; a GPU's own memory may be a node without any."""
+    """Return the NUMA nodes with CPUs; the memory of a GPU may be a node without."""
     found = []
     for node in root.glob("node[0-9]*"):
         try:
             if (node / "cpulist").read_text(encoding="ascii").strip():
                 found.append(int(node.name.removeprefix("node")))
         except (OSError, ValueError):
-            # Without NUMA there is nothing to list; a node that goes offline has none either.
+            # The node is offline.
             continue
     return tuple(sorted(found))

@@ -1,10 +1,10 @@
-"""Opens the kernel log the way the configuration says, and reads it once more for evidence.
+"""Open the kernel log as configured, and read it again for evidence.
 
-The main loop owns the reader that `open_kernel_log` returns. `/dev/kmsg` and files are read in
-`kmsg`. Where the device cannot be opened, the kernel's ring is read here, through `syslog(2)`:
-that needs CAP_SYSLOG and no device. The call has neither sequence numbers nor a way to wait, so
-the entire ring is read every 15 s and at once when asked (an NVML Xid event), and what was there
-before is recognised by its bytes.
+The main loop owns the reader that `open_kernel_log` returns. `kmsg` reads `/dev/kmsg` and files.
+If the device cannot be opened, this module reads the kernel's ring buffer through `syslog(2)`,
+which needs CAP_SYSLOG and no device. That call has no sequence numbers and cannot wait. So the
+reader reads the entire ring every 15 s and after an NVML Xid event, and finds new text by
+comparing it with the last read.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the source after opening; `reader` is None unless it is Up."""
+    """The state of the source after opening; `reader` is None unless the source is Up."""
 
     reader: KernelLogReader | None
     state: SourceState
@@ -43,7 +43,7 @@ class OpenedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def boot_id(path: Path = BOOT_ID_PATH) -> str:
-    """The kernel's id of this boot, as the node's status spells it."""
+    """Return the kernel's ID of this boot, as in the node's status."""
     return path.read_text(encoding="ascii").strip()
 
 
@@ -56,15 +56,14 @@ def open_kernel_log(
 ) -> OpenedLog:
     """Start the reader that `mode` names: a path, `syslog` or `off`.
 
-    `/dev/kmsg` itself falls back to `syslog(2)` when it cannot be opened; any other path does
-    not, since it was asked for by name.
+    `/dev/kmsg` falls back to `syslog(2)` if it cannot be opened; other paths do not.
     """
     if mode == OFF:
         return OpenedLog(
             reader=None,
             state=SourceState.ABSENT,
             reason="Off",
-            sentence="the kernel log is off: faults that only it shows are not observed",
+            sentence="The kernel log is off. Faults that only it shows are not detected.",
         )
     if mode == SYSLOG:
         return _open_ring(sieve, sink, because="")
@@ -72,19 +71,19 @@ def open_kernel_log(
         reader = _reader_of(mode, sieve, sink, after=after)
         reader.start()
     except OSError as error:
-        because = f"{mode} cannot be opened ({error.strerror})"
+        because = f"Cannot open the kernel log {mode} ({error.strerror})."
         if mode == DEFAULT_PATH:
-            return _open_ring(sieve, sink, because=f"{because}; ")
+            return _open_ring(sieve, sink, because=f"{because} ")
         return OpenedLog(
             reader=None, state=SourceState.DOWN, reason="CannotOpen", sentence=because
         )
     return OpenedLog(
-        reader=reader, state=SourceState.UP, reason="", sentence=f"reading the kernel log {mode}"
+        reader=reader, state=SourceState.UP, reason="", sentence=f"Reading the kernel log {mode}."
     )
 
 
 def _reader_of(path: str, sieve: Sieve, sink: Sink, *, after: int) -> KernelLogReader:
-    # Any character device is read as the kernel's own is (1:11 is the number of /dev/kmsg).
+    # Every character device is read like /dev/kmsg (1:11).
     if stat.S_ISCHR(os.stat(path).st_mode):  # noqa: PTH116 - only the kind of file matters
         return KmsgDevice(path, sieve, sink, after=after)
     return KmsgFile(path, sieve, sink, after=after)
@@ -99,14 +98,14 @@ def _open_ring(sieve: Sieve, sink: Sink, *, because: str) -> OpenedLog:
             reader=None,
             state=SourceState.ABSENT,
             reason="NoKernelLog",
-            sentence=f"{because}syslog(2) is refused ({error.strerror}): run with /dev/kmsg or"
-            " the capability SYSLOG to see the driver's log",
+            sentence=f"{because}syslog(2) failed ({error.strerror}). Mount /dev/kmsg or add the"
+            " capability SYSLOG.",
         )
     return OpenedLog(
         reader=ring,
         state=SourceState.UP,
         reason="",
-        sentence=f"{because}reading the kernel log through syslog(2) every 15 s",
+        sentence=f"{because}Reading the kernel log through syslog(2) every 15 s.",
     )
 
 
@@ -116,18 +115,18 @@ SIZE_BUFFER = 10
 
 READ_EVERY_S = 15.0
 TAIL_BYTES = (4096, 512)
-"""How much of the last read is searched for in the next one: lines carry their time, so a few
-of them are unique; the shorter tail helps when the ring has almost turned over."""
+"""How much of the last read is searched in the next one. Lines have a time, so a few of them are
+unique. The shorter tail is for a ring that is almost overwritten."""
 
 FULL_SHARE = 4
-"""A ring that turned over holds at least one part in so many of its size as text: it is full when
-its data or its descriptors (one per 32 bytes) are. Source: kernel/printk/printk.c."""
+"""A ring that was overwritten has at least this part (1/N) of its size as text: it is full if its
+data or its descriptors (one per 32 bytes) are. Source: kernel/printk/printk.c."""
 
 _TIME = re.compile(rb"<\d{1,6}>\[ *(\d{1,12}\.\d{1,6})\]")
 
 
 def ring_size() -> int:
-    """How many bytes the kernel's ring can hold. Raises OSError."""
+    """Return the size of the kernel's ring in bytes. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     size = int(libc.klogctl(SIZE_BUFFER, None, 0))
     if size < 0:
@@ -136,7 +135,7 @@ def ring_size() -> int:
 
 
 def read_ring() -> bytes:
-    """The entire kernel ring as text. Raises OSError (EPERM without CAP_SYSLOG)."""
+    """Return the text of the kernel's ring. Raises OSError (EPERM without CAP_SYSLOG)."""
     libc = ctypes.CDLL(None, use_errno=True)
     size = ring_size()
     buffer = ctypes.create_string_buffer(size)
@@ -146,12 +145,12 @@ def read_ring() -> bytes:
     return buffer.raw[:length]
 
 
-def news(before: bytes, ring: bytes, holds: int = 0) -> tuple[bytes, bool]:
-    """What `ring` has behind `before`, and whether something may be missing.
+def new_text(before: bytes, ring: bytes, holds: int = 0) -> tuple[bytes, bool]:
+    """Return the text of `ring` after `before`, and whether text may be missing.
 
-    `before` is what `kept` returned of the read before; `holds` as in `ring_size`. Where the two
-    share nothing, a full ring has turned over; one that is far from full was cleared
-    (`dmesg --clear`), and what it holds now is all there is.
+    `before` is the result of `kept` for the last read; `holds` is `ring_size`. If the two have
+    nothing in common, a full ring was overwritten. A ring that is far from full was cleared
+    (`dmesg --clear`), so nothing is missing.
     """
     if not before:
         return ring, False
@@ -166,15 +165,15 @@ def news(before: bytes, ring: bytes, holds: int = 0) -> tuple[bytes, bool]:
 
 
 def kept(ring: bytes) -> bytes:
-    """What must be remembered of a read to know the next one's news.
+    """Return the part of a read that is needed to find new text in the next one.
 
-    Without the kernel's time (`printk.time=0`) lines repeat, and only all of them tell how often.
+    Without the kernel's time (`printk.time=0`) lines repeat, so all of them are needed.
     """
     return ring[-TAIL_BYTES[0] :] if _dated(ring) else ring
 
 
 def _behind_undated(before: bytes, ring: bytes, holds: int) -> tuple[bytes, bool]:
-    """The same by all lines: the longest end of the last read that this one begins with."""
+    """Return the same without times: find the longest end of the last read that starts `ring`."""
     if ring.startswith(before):
         return ring[len(before) :], False
     if not _turned_over(ring, holds):
@@ -193,13 +192,13 @@ def _turned_over(ring: bytes, holds: int) -> bool:
 
 
 def _dated(ring: bytes) -> bool:
-    """Whether the kernel puts its time before the last line."""
+    """Whether the last line starts with the kernel's time."""
     last = ring.rfind(b"\n", 0, -1) + 1
     return _TIME.match(ring, last) is not None
 
 
 class KernelRing(KernelLogReader):
-    """The reader of the ring. `start` raises OSError when the kernel refuses."""
+    """Reads the ring. `start` raises OSError if the kernel refuses."""
 
     def __init__(self, sieve: Sieve, sink: Sink) -> None:
         self._sieve = sieve
@@ -213,7 +212,7 @@ class KernelRing(KernelLogReader):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Read the ring once, so that a refusal is seen, and keep reading."""
+        """Read the ring once, to detect a refusal, and start the thread."""
         ring, self._holds = read_ring(), ring_size()
         self._thread = threading.Thread(
             target=self._run, args=(ring,), name="kernel-log", daemon=True
@@ -221,7 +220,7 @@ class KernelRing(KernelLogReader):
         self._thread.start()
 
     def read_now(self) -> None:
-        """The driver says that there is a line to be read."""
+        """Read the ring at once: the driver reported a new line."""
         self._wake.set()
 
     def close(self) -> None:
@@ -250,19 +249,19 @@ class KernelRing(KernelLogReader):
         self.take(ring, lookback=False)
 
     def take(self, ring: bytes, *, lookback: bool) -> None:
-        """Report what is new in one read of the ring."""
-        fresh, gap = news(self._before, ring, self._holds)
+        """Report the new lines in one read of the ring."""
+        fresh, gap = new_text(self._before, ring, self._holds)
         self._before = kept(ring)
         now = time.time()
         if gap:
-            # The ring turned over between two reads; how much was lost cannot be known.
+            # The ring was overwritten between two reads; the number of lost lines is unknown.
             self._sieve.counts.lost += 1
             self._sink(KernelGap(at=now, lost=1, boot_id=self._sieve.boot_id))
         for line in fresh.split(b"\n"):
             if not line:
                 continue
             self._sieve.counts.read += 1
-            # The kernel puts a priority before every line; one without says not who wrote it.
+            # Every kernel line starts with its priority; the writer of other lines is unknown.
             if line.startswith(b"<") and scan.worth_parsing(line):
                 self._examine(line, now=now, lookback=lookback)
 
@@ -276,16 +275,16 @@ class KernelRing(KernelLogReader):
 
 
 _MOST_RECORDS: Final = 200_000
-"""A kernel buffer of 16 MiB holds fewer; a device that never ends must end for us."""
+"""Read at most this many records; a kernel buffer of 16 MiB has fewer."""
 _FILE_TAIL_BYTES: Final = 2 << 20
 
 
 class NoRereadError(Exception):
-    """The log cannot be read again; the text is a clause that says why."""
+    """The log cannot be read again; the text is a clause with the cause."""
 
 
 def messages(mode: str, *, accept_user: bool = False) -> Iterator[KernelMessage]:
-    """Every message of the log that `mode` names (as `--kmsg` does). Raises NoRereadError."""
+    """Yield every message of the log that `mode` names (as in `--kmsg`). Raises NoRereadError."""
     if mode == OFF:
         raise NoRereadError("the kernel log is off (--kmsg off)")
     try:
@@ -298,7 +297,7 @@ def messages(mode: str, *, accept_user: bool = False) -> Iterator[KernelMessage]
 
 
 def _lines_of(path: str) -> Iterable[bytes]:
-    """The records of a device, or the last lines of a file."""
+    """Return the records of a device, or the last lines of a file."""
     kind = os.stat(path).st_mode  # noqa: PTH116 - only the kind of file matters
     if stat.S_ISCHR(kind):
         return _records(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))

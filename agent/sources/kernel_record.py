@@ -1,8 +1,8 @@
-"""Records of `/dev/kmsg` taken apart, and sieved for the few that judgement wants to see.
+"""Parse records of `/dev/kmsg` and filter them for lines about GPUs.
 
-Every kernel log reader of the agent (device, followed file, `syslog(2)`) pushes raw bytes through
-one `Sieve`; what comes out goes to judgement unchanged. The bytes are hostile: user space may
-have written them, so nothing here raises on any input and nothing is interpreted.
+Every kernel log reader of the agent (device, followed file, `syslog(2)`) passes raw bytes to one
+`Sieve`, which returns facts. The bytes are untrusted, since user space may have written them: no
+input raises an error, and nothing is interpreted.
 """
 
 import re
@@ -19,25 +19,24 @@ from rules.kernel_log.parse import parse
 Sink = Callable[
     [facts.KernelLineSeen | facts.KernelGap | facts.KernelRead | facts.SourceChanged], None
 ]
-"""Takes the facts of a reader, in order, from its thread; it may make the reader wait."""
+"""Takes the facts of a reader, in order, from its thread; it may block the reader."""
 
 MAX_RECORD_BYTES = 8192
-"""The kernel's own bound on one record of the device (CONSOLE_EXT_LOG_MAX); newer ones use less.
-"""
+"""The kernel's limit for one record (CONSOLE_EXT_LOG_MAX); newer kernels use less."""
 
-# prefix,sequence,microseconds[,flags...];text - then lines that begin with a space (dictionary).
+# prefix,sequence,microseconds[,flags...];text, then lines that begin with a space (dictionary).
 _HEADER = re.compile(rb"\d{1,10},(\d{1,18}),(\d{1,18})(?:,[^;\n]{0,256})?;")
 
 
 class Header(NamedTuple):
-    """The numbers a record begins with; `since_boot_s` is the kernel's clock, not wall time."""
+    """The numbers at the start of a record; `since_boot_s` is not wall time."""
 
     sequence: int
     since_boot_s: float
 
 
 def parse_record(raw: bytes) -> Header | None:
-    """One record as a read of the device returns it; None when it has no valid header."""
+    """Return the header of one raw record; None if it is not valid."""
     match = _HEADER.match(raw)
     if match is None:
         return None
@@ -46,9 +45,7 @@ def parse_record(raw: bytes) -> Header | None:
 
 
 class RecordCounts(msgspec.Struct):
-    """What happened to the records so far; read by the metrics without a lock (single
-    integers).
-    """
+    """Counts of records by result; the metrics read them without a lock (single integers)."""
 
     read: int = 0
     recognised: int = 0
@@ -60,7 +57,7 @@ class RecordCounts(msgspec.Struct):
 
 
 class Sieve(msgspec.Struct, frozen=True, kw_only=True):
-    """Decides which records matter: those of user space are refused unless `accept_user`."""
+    """Filters records; refuses those of user space unless `accept_user`."""
 
     boot_id: str
     accept_user: bool
@@ -69,7 +66,7 @@ class Sieve(msgspec.Struct, frozen=True, kw_only=True):
     def fact(
         self, raw: bytes, *, sequence: int, at: float, lookback: bool
     ) -> facts.KernelLineSeen | None:
-        """The fact in one raw record or line; `sequence` -1 where the source does not count."""
+        """Return the fact in one raw record or line; `sequence` is -1 if the source has none."""
         line = parse(raw)
         if line is None:
             return None
@@ -83,37 +80,37 @@ class Sieve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelLogReader(ABC):
-    """A reader of the log: after `start` facts go to its sink until `close`."""
+    """A reader of the log: passes facts to its sink from `start` until `close`."""
 
     @abstractmethod
     def start(self) -> None:
-        """Open the log and start reading it; OSError when that is impossible."""
+        """Open the log and start reading it. Raises OSError."""
 
     def read_now(self) -> None:
-        """Read at once what the kernel has, where the reader would not notice by itself."""
+        """Read new records at once, if the reader is not notified of them."""
         return
 
     def close(self) -> None:
-        """Stop reading and release what is open."""
+        """Stop reading and close the files."""
         return
 
 
 class Reading:
-    """Tells when reading begins to fail and when it works again; a reader never gives up."""
+    """Reports when reading starts to fail and when it works again; a reader never gives up."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._fails = False
 
     def failed(self) -> None:
-        """The system refused a read."""
-        self._say(fails=True)
+        """Record that a read failed."""
+        self._report(fails=True)
 
     def worked(self) -> None:
-        """A read was answered."""
-        self._say(fails=False)
+        """Record that a read succeeded."""
+        self._report(fails=False)
 
-    def _say(self, *, fails: bool) -> None:
+    def _report(self, *, fails: bool) -> None:
         if fails == self._fails:
             return
         self._fails = fails

@@ -1,8 +1,8 @@
-"""Reads records in the format of `/dev/kmsg`: from the device itself, or from a file or FIFO.
+"""Read records in the format of `/dev/kmsg` from the device, a file or a FIFO.
 
-Each reader runs in one thread of the agent and hands facts to a sink. It must never block the
-kernel, never end on a bad record, and never use a record's own clock for anything but records from
-before it started: the order of records is their sequence, which nothing can adjust.
+Each reader runs in one thread and passes facts to a sink. It must not block the kernel or stop at
+a bad record. It uses a record's own time only for records from before the start. The sequence
+number defines the order of records, because the clock may be adjusted.
 """
 
 import errno
@@ -20,25 +20,25 @@ from rules.judge.observation import KernelGap, KernelRead
 from rules.kernel_log import scan
 
 Read = Callable[[int, int], bytes]
-"""`os.read`, or a kernel that a test plays."""
+"""`os.read`, or a replacement in tests."""
 
 PROGRESS_EVERY_S = 30.0
-"""How often progress without a finding is reported: it rides along with other writes."""
+"""How often progress without a finding is reported."""
 
 LARGEST_BUFFER_BYTES = 64 * 1024
 RETRY_S = 5.0
-"""A device that cannot be read is tried again this often, and its source is Down meanwhile."""
+"""Retry interval for a device that cannot be read; its source is Down meanwhile."""
 
 CHUNK_BYTES = 256 * 1024
-LOOK_EVERY_S = 0.05
-"""How often a regular file is checked: the kernel does not wake a poll on one."""
+POLL_EVERY_S = 0.05
+"""Polling interval of a regular file: poll(2) does not report growth."""
 
 
 class _Reader(KernelLogReader):
     """A thread that reads records until it is closed.
 
-    `after` is the last sequence of this boot that an earlier run has judged (-1: none): such
-    records are not reported again. Raises OSError from `start` when the log cannot be opened.
+    `after` is the last sequence of this boot that an earlier process assessed (-1: none); records
+    up to it are not reported again. `start` raises OSError if the log cannot be opened.
     """
 
     def __init__(self, path: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> None:
@@ -62,7 +62,7 @@ class _Reader(KernelLogReader):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop reading and release what is open."""
+        """Stop reading and close the files."""
         self._stopping = True
         if self._thread is None:
             return
@@ -82,7 +82,7 @@ class _Reader(KernelLogReader):
     def _release(self) -> None: ...
 
     def _report(self, raw: bytes, sequence: int, since_boot_s: float, *, lookback: bool) -> None:
-        """Sieve one record; a record of the look-back has the time of its own clock."""
+        """Filter one record; a record from before the start keeps its own time."""
         at = time.time()
         if lookback:
             at = min(at, self._offset_s + since_boot_s)
@@ -102,10 +102,10 @@ class _Reader(KernelLogReader):
 
 
 class Lookback:
-    """Tells records from before the start from later ones, by sequence and without a race.
+    """Finds out which records are from before the start, by sequence and without a race.
 
-    A second descriptor waits at the end of the ring: the first record it yields is the first one
-    written after the start. While it yields nothing, nothing has been written since.
+    A second descriptor is positioned at the end of the ring. The first record that it returns is
+    the first one after the start.
     """
 
     def __init__(self, path: str, read: Read = os.read) -> None:
@@ -114,13 +114,13 @@ class Lookback:
         try:
             os.lseek(self._fd, 0, os.SEEK_END)
         except OSError:
-            # Not a kernel log that can be positioned: everything it yields is new.
+            # The log cannot be positioned: all its records are new.
             self.end()
         self._first_new: int | None = None
 
     @property
     def over(self) -> bool:
-        """Whether every further record is new."""
+        """Whether all further records are new."""
         return self._fd is None
 
     def covers(self, sequence: int) -> bool:
@@ -135,7 +135,7 @@ class Lookback:
         return False
 
     def end(self) -> None:
-        """The reader has caught up."""
+        """End the lookback, because the reader has read all old records."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -147,7 +147,7 @@ class Lookback:
             except BlockingIOError:
                 return None
             except OSError:
-                # EPIPE: overwritten already; the next read yields the oldest record still there.
+                # EPIPE: overwritten; the next read returns the oldest record.
                 continue
             if header is not None:
                 return header.sequence
@@ -155,7 +155,7 @@ class Lookback:
 
 
 class KmsgDevice(_Reader):
-    """The reader of a character device in the format of `/dev/kmsg`."""
+    """Reads a character device in the format of `/dev/kmsg`."""
 
     def __init__(
         self, path: str, sieve: Sieve, sink: Sink, *, after: int = -1, read: Read = os.read
@@ -185,7 +185,7 @@ class KmsgDevice(_Reader):
                 self._reading.worked()
             except OSError:
                 self._reading.failed()
-                # Not before this: a device that fails is readable all the time.
+                # Wait here, because poll reports a failing device as readable.
                 wake_only.poll(RETRY_S * 1000)
                 continue
             self._lookback.end()
@@ -194,7 +194,10 @@ class KmsgDevice(_Reader):
             poller.poll(PROGRESS_EVERY_S * 1000)
 
     def _drain(self) -> None:
-        """Read until the kernel has no more. The inner loop is the hot path of a log storm."""
+        """Read until the kernel has no more records.
+
+        The inner loop is the hot path of a log storm.
+        """
         fd, size = self._fd, self._buffer_bytes
         read = self._read
         count = 0
@@ -231,7 +234,7 @@ class KmsgDevice(_Reader):
             self._report(raw, header.sequence, header.since_boot_s, lookback=lookback)
 
     def _step_over(self, error: OSError) -> None:
-        """Go on after what the device answers in the normal course; raise anything else."""
+        """Handle the errors that a device returns in normal operation; raise all others."""
         if error.errno == errno.EPIPE:
             self._count_gap()
         elif error.errno == errno.EINVAL and self._buffer_bytes < LARGEST_BUFFER_BYTES:
@@ -242,12 +245,12 @@ class KmsgDevice(_Reader):
             raise error
 
     def _count_gap(self) -> None:
-        """Records were overwritten: the next record's sequence says how many."""
+        """Report how many records were overwritten, from the next record's sequence."""
         before = self._sequence_of(self._last)
         try:
             raw = self._read(self._fd, self._buffer_bytes)
         except OSError:
-            # Overwritten again meanwhile: the next attempt finds the entire gap.
+            # Overwritten again: the next attempt finds the complete gap.
             return
         self._sieve.counts.read += 1
         self._last = raw
@@ -269,7 +272,7 @@ class KmsgDevice(_Reader):
 
 
 class Lines:
-    """Cuts chunks into whole lines; a line beyond the bound is skipped and counted."""
+    """Splits chunks into complete lines; a line that is too long is skipped and counted."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -277,29 +280,29 @@ class Lines:
         self.oversized = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Every line that `chunk` completes."""
-        *whole, rest = (self._rest + chunk).split(b"\n")
-        if whole and self._skipping:
-            del whole[0]
+        """Return every line that `chunk` completes."""
+        *complete, rest = (self._rest + chunk).split(b"\n")
+        if complete and self._skipping:
+            del complete[0]
             self._skipping = False
         if len(rest) > kernel_record.MAX_RECORD_BYTES:
             self.oversized += not self._skipping
             self._skipping, rest = True, b""
         self._rest = rest
-        return whole
+        return complete
 
 
 class KmsgFile(_Reader):
-    """The reader of a FIFO, or of a file that only grows.
+    """Reads a FIFO, or a file that grows.
 
-    What a regular file holds at the start is look-back; a FIFO has no past. `after` is only
-    compared with records of the look-back: anybody may write such a file, and its sequences may
-    start again. A file that was replaced or became shorter is read again from its start.
+    The lookback of a regular file is its content at the start; a FIFO has none. `after` only
+    applies to the lookback, because the sequences of such a file may start again. A file that was
+    replaced or became shorter is read from its start.
     """
 
     def _open(self) -> None:
         self._fifo = stat.S_ISFIFO(os.stat(self._path).st_mode)  # noqa: PTH116 - kind of file
-        # A FIFO opened for writing too does not end when its last writer leaves.
+        # A FIFO that is also open for writing does not end when its last writer closes it.
         access = os.O_RDWR if self._fifo else os.O_RDONLY
         self._fd = os.open(self._path, access | os.O_NONBLOCK | os.O_CLOEXEC)
         self._lines = Lines()
@@ -314,7 +317,7 @@ class KmsgFile(_Reader):
         poller.register(self._wake_read, select.POLLIN)
         if self._fifo:
             poller.register(self._fd, select.POLLIN)
-        wait_s = PROGRESS_EVERY_S if self._fifo else LOOK_EVERY_S
+        wait_s = PROGRESS_EVERY_S if self._fifo else POLL_EVERY_S
         while not self._stopping:
             try:
                 self._drain()
@@ -324,13 +327,13 @@ class KmsgFile(_Reader):
                     continue
                 self._reading.worked()
             except OSError:
-                # A file system that went away: the name is opened again when it is back.
+                # The file system is not available: the file is opened again when it is back.
                 self._reading.failed()
             self._report_progress()
             poller.poll(wait_s * 1000)
 
     def _was_replaced(self) -> bool:
-        """Whether the name is another file's, or the file became shorter."""
+        """Whether the path is another file, or the file became shorter."""
         ours = os.fstat(self._fd)
         try:
             named = os.stat(self._path)  # noqa: PTH116 - compared with a descriptor

@@ -1,7 +1,7 @@
-"""Look at this machine on a timer, PCI bus and host, and listen to udev about the bus.
+"""Poll PCI bus and host of this machine, and listen to udev for PCI changes.
 
-The main loop owns one `MachineSense`; facts go to its sink. With a simulated NVML the bus is the
-simulated one, so that both views come from the same description.
+The agent owns one `MachineCollector`. With a simulated NVML the PCI bus is simulated too, from the
+same description.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ if TYPE_CHECKING:
 
 MachineFact = facts.PciSeen | facts.HostSeen | facts.SourceChanged
 
-LOOK_EVERY_S = 15.0
-"""Presence is in the fastest tier: a GPU that left the bus without a word is noticed in this time.
-"""
-SLOW_EVERY_LOOKS = 4
-"""Processes are walked once a minute: some 10 ms of CPU on a host with a thousand of them."""
+POLL_EVERY_S = 15.0
+"""A GPU that left the bus without a udev event is detected within this time."""
+SLOW_EVERY_POLLS = 4
+"""Processes are read once a minute: about 10 ms of CPU on a host with a thousand of them."""
 OUT_OF_SIGHT = "ProcessesOutOfSight"
-"""Why the host is Absent in a pod with process numbers of its own; ports are seen there, too."""
+"""Reason of an Absent host in a pod with its own PID namespace; network ports are still read."""
 TOO_MANY = "TooManyProcesses"
-FEWER_FOR_LOOKS = 5
-"""A host around the limit stays Absent until so many looks in a row were below it."""
+FEWER_FOR_POLLS = 5
+"""A host with too many processes stays Absent until this many consecutive polls find fewer."""
 SETTLE_S = 0.5
-"""After an announcement the bus is given this long: one GPU leaving is several announcements."""
+"""Wait this long after a udev event: the removal of one GPU causes several events."""
 
 
 class Machine(NamedTuple):
-    """Where the bus and the host are read."""
+    """The functions that read PCI bus and host."""
 
     functions: Callable[[], tuple[facts.PciFunction, ...]]
     host: Callable[[float], facts.HostSeen] = host_seen
-    """Given the wall time."""
+    """Takes the wall time."""
 
 
 REAL = Machine(functions=pci_functions)
 
 
 def simulated(path: str) -> Machine:
-    """The machine that a simulated node's file describes.
+    """Return the machine that a node description file defines.
 
-    Raises ImportError outside a checkout, OSError and ValueError for a file that is no such node.
+    Raises ImportError outside a checkout, OSError and ValueError for an invalid file.
     """
-    # Imported here: a real machine has no use for it.
+    # Imported here: a real machine does not need it.
     from agent.nvml.child import simulated_driver
 
     driver = simulated_driver()
@@ -65,30 +64,30 @@ def simulated(path: str) -> Machine:
 
 
 class MachineCollector:
-    """The looking thread; `put` receives facts that differ from the last ones."""
+    """Polls the machine in a thread and passes facts to `put`."""
 
     def __init__(
         self,
         put: Callable[[MachineFact], None],
         machine: Machine = REAL,
-        every_s: float = LOOK_EVERY_S,
+        every_s: float = POLL_EVERY_S,
     ) -> None:
         self._put = put
         self._every_s = every_s
         self._machine = machine
         self._wake = threading.Event()
         self._stopping = False
-        self._looks = 0
-        self._crowded_looks = 0
-        self._said: dict[facts.SourceName, tuple[facts.SourceState, str]] = {}
+        self._polls = 0
+        self._crowded_polls = 0
+        self._reported: dict[facts.SourceName, tuple[facts.SourceState, str]] = {}
         self._thread = threading.Thread(target=self._run, name="machine", daemon=True)
 
     def start(self) -> None:
-        """Look now and then on a timer."""
+        """Start the thread."""
         self._thread.start()
 
-    def look_now(self) -> None:
-        """Something was announced about the bus."""
+    def poll_now(self) -> None:
+        """Poll soon: the PCI bus has changed."""
         self._wake.set()
 
     def close(self) -> None:
@@ -98,49 +97,52 @@ class MachineCollector:
 
     def _run(self) -> None:
         while not self._stopping:
-            self.look()
+            self.poll()
             if self._wake.wait(self._every_s * random.uniform(0.9, 1.1)) and not self._stopping:
                 time.sleep(SETTLE_S)
                 self._wake.clear()
 
-    def look(self) -> None:
-        """One check at everything that is due."""
-        slow = self._looks % SLOW_EVERY_LOOKS == 0
+    def poll(self) -> None:
+        """Read the PCI bus, and the host if it is due."""
+        slow = self._polls % SLOW_EVERY_POLLS == 0
         try:
             functions = self._machine.functions()
             self._put(facts.PciSeen(at=time.time(), functions=functions))
-            self._say(facts.SourceName.PCI, facts.SourceState.UP, "")
+            self._report_source(facts.SourceName.PCI, facts.SourceState.UP, "")
         except (OSError, ValueError) as error:
             if is_exhausted(error):
-                self._say(facts.SourceName.PCI, facts.SourceState.DOWN, "OutOfFiles")
+                self._report_source(facts.SourceName.PCI, facts.SourceState.DOWN, "OutOfFiles")
             else:
-                # No PCI bus in this machine, or a simulated node whose file is being written.
-                self._say(facts.SourceName.PCI, facts.SourceState.ABSENT, "NoPciBus")
+                # No PCI bus in this machine, or a simulated node's file is being written.
+                self._report_source(facts.SourceName.PCI, facts.SourceState.ABSENT, "NoPciBus")
         if slow:
-            self._look_at_host()
-        self._looks += 1
+            self._poll_host()
+        self._polls += 1
 
-    def _look_at_host(self) -> None:
+    def _poll_host(self) -> None:
         try:
-            seen = self._machine.host(time.time())
+            fact = self._machine.host(time.time())
         except (OSError, ValueError):
-            # A simulated node whose file is being written, or `exhausted`: polled next time.
+            # `is_exhausted`, or a simulated node's file is being written: try again at the next
+            # poll.
             return
-        self._crowded_looks = (
-            FEWER_FOR_LOOKS if seen.too_many_processes else max(0, self._crowded_looks - 1)
+        self._crowded_polls = (
+            FEWER_FOR_POLLS if fact.too_many_processes else max(0, self._crowded_polls - 1)
         )
-        if self._crowded_looks:
-            seen = replace(seen, services={}, too_many_processes=True)
-            self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, TOO_MANY)
-        elif not seen.services:
-            self._say(facts.SourceName.HOST, facts.SourceState.ABSENT, OUT_OF_SIGHT)
+        if self._crowded_polls:
+            fact = replace(fact, services={}, too_many_processes=True)
+            self._report_source(facts.SourceName.HOST, facts.SourceState.ABSENT, TOO_MANY)
+        elif not fact.services:
+            self._report_source(facts.SourceName.HOST, facts.SourceState.ABSENT, OUT_OF_SIGHT)
         else:
-            self._say(facts.SourceName.HOST, facts.SourceState.UP, "")
-        self._put(seen)
+            self._report_source(facts.SourceName.HOST, facts.SourceState.UP, "")
+        self._put(fact)
 
-    def _say(self, source: facts.SourceName, state: facts.SourceState, reason: str) -> None:
-        if self._said.get(source) != (state, reason):
-            self._said[source] = (state, reason)
+    def _report_source(
+        self, source: facts.SourceName, state: facts.SourceState, reason: str
+    ) -> None:
+        if self._reported.get(source) != (state, reason):
+            self._reported[source] = (state, reason)
             self._put(
                 facts.SourceChanged(at=time.time(), source=source, state=state, reason=reason)
             )
@@ -151,22 +153,22 @@ ACTIONS = frozenset({"add", "remove", "bind", "unbind", "change"})
 ARRIVALS = frozenset({"add", "bind"})
 POLL_S = 30.0
 REOPEN_S = 1.0
-"""A burst is over by then; the bus is polled every 15 s anyway."""
+"""Time for a burst of events to pass; the PCI bus is polled every 15 s anyway."""
 UDEV_ERRORS = (OSError, ValueError, OverflowError, MemoryError)
-"""What pyudev makes of errno: EINVAL, EOVERFLOW and ENOMEM are no OSError."""
+"""Errors of pyudev: EINVAL, EOVERFLOW and ENOMEM are not OSErrors."""
 MOST_AT_ONCE = 10_000
-"""Announcements that count as one, so that a stream without end is reported, too."""
+"""Events that are read as one change at most, so that an endless stream is reported too."""
 
 
 class UdevError(Exception):
-    """There is no udev here; the text says why, in one sentence."""
+    """udev is not available; the text is a sentence with the cause."""
 
 
 class UdevMonitor:
-    """The listening thread. Raises UdevError from `start`.
+    """Listens to udev in a thread. `start` raises UdevError.
 
-    `on_change` is called from the thread with whether a function came or was bound, `on_lost`
-    with the error when announcements were lost, before the `on_change` that makes up for them.
+    The thread calls `on_change` with whether a function was added or bound. After lost events it
+    calls `on_lost` with the error and then `on_change`.
     """
 
     def __init__(
@@ -181,11 +183,11 @@ class UdevMonitor:
         try:
             monitor = _open()
         except (ImportError, *UDEV_ERRORS) as error:
-            raise UdevError(f"udev cannot be listened to ({error})") from error
+            raise UdevError(f"udev is not available ({error}).") from error
         threading.Thread(target=self._run, args=(monitor,), name="udev", daemon=True).start()
 
     def close(self) -> None:
-        """Ask the thread to end; it does at the next announcement."""
+        """Ask the thread to end, which it does at the next event."""
         self._stopping.set()
 
     def _run(self, monitor: pyudev.Monitor) -> None:
@@ -200,18 +202,18 @@ class UdevMonitor:
                 self._on_change(arrived)
 
     def _reopened(self, monitor: pyudev.Monitor) -> pyudev.Monitor:
-        """A monitor that missed nothing since it was opened."""
+        """Return a new monitor, which has lost no events."""
         while not self._stopping.wait(REOPEN_S):
             try:
                 return _open()
             except UDEV_ERRORS:
-                # Out of file descriptors or memory: tried again.
+                # Out of file descriptors or memory: try again.
                 continue
         return monitor
 
 
 def _open() -> pyudev.Monitor:
-    """Raises ImportError and UDEV_ERRORS."""
+    """Return a started monitor of PCI events. Raises ImportError and UDEV_ERRORS."""
     # Imported here: pyudev loads libudev, which a host without udev does not have.
     import pyudev
 
@@ -222,8 +224,9 @@ def _open() -> pyudev.Monitor:
 
 
 def _announced(monitor: pyudev.Monitor) -> bool | None:
-    """Wait for announcements about GPUs: whether one came or was bound; None where there is
-    none. Raises UDEV_ERRORS.
+    """Wait for udev events and return whether a GPU was added or bound; None without GPU events.
+
+    Raises UDEV_ERRORS.
     """
     arrived: bool | None = None
     device = monitor.poll(timeout=POLL_S)
@@ -237,5 +240,5 @@ def _announced(monitor: pyudev.Monitor) -> bool | None:
 
 
 def concerns_gpus(action: str | None, properties: Mapping[str, str]) -> bool:
-    """Whether an announcement is about an NVIDIA function."""
+    """Whether a udev event is about an NVIDIA function."""
     return action in ACTIONS and properties.get("PCI_ID", "").upper().startswith(NVIDIA_ID)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.sources.kernel_log import kept, news
+from agent.sources.kernel_log import kept, new_text
 from agent.sources.kernel_record import MAX_RECORD_BYTES, parse_record
 from agent.sources.kmsg import Lines
 
@@ -49,7 +49,7 @@ def test_reading_a_ring_again_and_again_yields_each_line_once(
     seen, tail = b"", b""
     for end in [*ends, len(log)]:
         ring = b"".join(log[:end])
-        fresh, gap = news(tail, ring)
+        fresh, gap = new_text(tail, ring)
         assert not gap
         seen += fresh
         tail = kept(ring)

@@ -22,7 +22,7 @@ LINES = (
 )
 
 
-async def test_evidence_of_a_marked_node(cluster, tmp_path: Path) -> None:
+async def test_evidence_of_a_quarantined_node(cluster, tmp_path: Path) -> None:
     await cluster.add_nodes(NODE)
     log = tmp_path / "kmsg.log"
     log.write_text(LINES)
@@ -39,9 +39,9 @@ async def test_evidence_of_a_marked_node(cluster, tmp_path: Path) -> None:
             return None
 
     note = json.dumps({"session": "session-1"})
-    mark = {"metadata": {"annotations": {ANNOTATION_SESSION: note}}}
+    patch = {"metadata": {"annotations": {ANNOTATION_SESSION: note}}}
     with running(agent):
-        await cluster.client.patch(NODES, NODE, mark)
+        await cluster.client.patch(NODES, NODE, patch)
         found = await cluster.until(kept, "the evidence")
         spec = found["spec"]
         assert spec["nodeName"] == NODE
@@ -56,11 +56,11 @@ async def test_evidence_of_a_marked_node(cluster, tmp_path: Path) -> None:
         assert agent.stop() == 0
         agent.start()
         log.write_text(f"{LINES}4,4,4000000,-;NVRM: later\n")
-        await cluster.until(lambda: said(agent), "the node is watched again")
+        await cluster.until(lambda: watches_again(agent), "Watching the node works again")
         again = await kept()
         assert again is not None
         assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
-async def said(agent: AgentProcess) -> bool:
-    return agent.log.read_text().count("reading the kernel log") >= 2
+async def watches_again(agent: AgentProcess) -> bool:
+    return agent.log.read_text().count("Reading the kernel log") >= 2

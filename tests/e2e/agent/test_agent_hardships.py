@@ -54,7 +54,7 @@ class Around(Server):
 
     @property
     def status(self) -> dict[str, Any]:
-        """What the object says; empty while there is none."""
+        """The status of the object; empty while there is none."""
         return dict((self.health(NODE) or {}).get("status", {}))
 
     def incidents(self, count: int) -> list[dict[str, Any]]:
@@ -91,9 +91,7 @@ ORDINARY = {
 }
 
 
-def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
-    around: Around, tmp_path: Path
-) -> None:
+def test_temporary_api_errors_are_retried_by_every_writer(around: Around, tmp_path: Path) -> None:
     server = around.hosted.server
     with running(around.agent(tmp_path)) as agent:
         until(lambda: around.healthy == "Unknown", "the first health status")
@@ -107,15 +105,17 @@ def test_ordinary_answers_of_the_api_server_are_waited_out_in_every_part(
             agent.kernel_line(XID79.format(pci=f"0000:{number:02x}:00"))
             until(partial(_asked, around, enough), f"calls that met {name}")
             server.faults.clear()
-            mark = {ANNOTATION_SESSION: json.dumps({"session": f"session-{number}"})}
-            patch = {"metadata": {"annotations": mark}}
+            annotations = {ANNOTATION_SESSION: json.dumps({"session": f"session-{number}"})}
+            patch = {"metadata": {"annotations": annotations}}
             around.patch_node(NODE, patch)
             around.incidents(number)
-        until(lambda: "evidence of session session-9 is kept" in agent.log.read_text(), "evidence")
-    said = agent.log.read_text()
-    assert "in an unexpected way" not in said
-    assert "a defect of gpuward" not in said
-    assert "Traceback" not in said
+        until(
+            lambda: "Saved the evidence of session session-9" in agent.log.read_text(), "evidence"
+        )
+    log = agent.log.read_text()
+    assert "unexpected error" not in log
+    assert "bug in gpuward" not in log
+    assert "Traceback" not in log
 
 
 def _asked(around: Around, calls: int) -> bool:
@@ -126,7 +126,7 @@ async def _in_loop(change: Callable[[], object]) -> None:
     change()
 
 
-def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
+def test_an_agent_started_in_an_outage_keeps_the_published_status(
     around: Around, tmp_path: Path
 ) -> None:
     agent = around.agent(tmp_path)
@@ -142,7 +142,7 @@ def test_the_past_is_not_erased_by_an_agent_that_started_during_an_outage(
     with running(agent):
         until(lambda: away.hits >= 6, "the agent trying")
         agent.kernel_line(XID79.format(pci="0000:5e:00"))
-        until(lambda: agent.log.read_text().count("incident Opened") >= 2, "the second fault")
+        until(lambda: agent.log.read_text().count("Incident Opened") >= 2, "the second fault")
         faults.clear()
         assert before["id"] in {each["id"] for each in around.incidents(2)}
         assert around.healthy == "False"
@@ -172,7 +172,7 @@ def test_ten_thousand_xids_in_a_burst_are_all_read_and_written_a_few_times(
     assert len(writes) < 200
 
 
-def test_a_full_disk_under_the_log_does_not_stop_the_agent(around: Around, tmp_path: Path) -> None:
+def test_a_full_disk_does_not_stop_the_agent(around: Around, tmp_path: Path) -> None:
     agent = around.agent(tmp_path)
     agent.log = Path("/dev/full")
     with running(agent):

@@ -42,20 +42,20 @@ class Seen:
 
         async def there() -> dict[str, Any] | None:
             node = await self._cluster.node(NODE)
-            told = condition(node, "GPUHealthy")
-            return node if told in {("Unknown", "NoGPU"), ("Unknown", "OnlyKernelLog")} else None
+            seen = condition(node, "GPUHealthy")
+            return node if seen in {("Unknown", "NoGPU"), ("Unknown", "OnlyKernelLog")} else None
 
-        return await self._cluster.until(there, "a node that only its kernel log tells of")
+        return await self._cluster.until(there, "a node that has only its kernel log")
 
-    async def health(self, word: str) -> dict[str, Any]:
+    async def health(self, health: str) -> dict[str, Any]:
         async def there() -> dict[str, Any] | None:
             try:
                 found = await self._cluster.client.get(GPU_NODE_HEALTHS, NODE)
             except ApiError:
                 return None
-            return found if found.get("status", {}).get("health") == word else None
+            return found if found.get("status", {}).get("health") == health else None
 
-        return await self._cluster.until(there, f"GPUNodeHealth {word}")
+        return await self._cluster.until(there, f"GPUNodeHealth {health}")
 
     async def source(self, name: str, state: str) -> None:
         async def there() -> bool:
@@ -105,7 +105,7 @@ async def test_xid_79_reaches_condition_label_and_health_object(
     assert health["status"]["nodeUID"] == node["metadata"]["uid"]
 
 
-async def test_a_node_that_comes_back_under_its_name_gets_its_verdict(
+async def test_a_recreated_node_gets_its_health_status(
     cluster, seen: Seen, agent: AgentProcess
 ) -> None:
     with running(agent):
@@ -142,7 +142,7 @@ async def test_a_fault_that_only_nvml_sees_reaches_the_node(
         assert health["status"]["gpusHealthy"] == "7/8"
 
 
-async def test_the_driver_is_let_go_while_an_operator_works_on_it(
+async def test_the_driver_is_released_on_an_operator_request(
     cluster, seen: Seen, tmp_path: Path
 ) -> None:
     description = tmp_path / "node.yaml"
@@ -167,5 +167,5 @@ async def test_a_node_that_does_not_exist_is_wrong_use(cluster, tmp_path: Path) 
     agent = AgentProcess(tmp_path, cluster.plane.kubeconfig, "nobody")
     with running(agent):
         assert await agent.exit_status() == 64
-    assert "no node nobody" in agent.log.read_text()
+    assert "Node nobody does not exist" in agent.log.read_text()
     assert "--node-name" in agent.log.read_text()

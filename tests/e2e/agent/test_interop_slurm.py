@@ -42,10 +42,10 @@ class SlurmNode:
     def agent(self, text: str) -> None:
         program(self.folder, "gpuward-agent", text)
 
-    def state(self, word: str) -> None:
-        told = self.folder / "told"
+    def state(self, state: str) -> None:
+        sent = self.folder / "commands"
         shows = (
-            f'case $2 in show) echo "NodeName=n1 State={word}" ;; *) echo "$@" >> {told} ;; esac'
+            f'case $2 in show) echo "NodeName=n1 State={state}" ;; *) echo "$@" >> {sent} ;; esac'
         )
         program(self.folder, "scontrol", shows.replace("case $2", 'case "${2:-}"'))
 
@@ -56,7 +56,7 @@ class SlurmNode:
             "SLURMD_NODENAME": "n1",
         }
         done = subprocess.run([str(self.script)], env=environ, cwd=self.folder, check=False)
-        return done.returncode, self._read("told"), self._read("logged")
+        return done.returncode, self._read("commands"), self._read("logged")
 
     def _read(self, name: str) -> str:
         path = self.folder / name
@@ -74,22 +74,20 @@ def test_a_healthy_node_is_left_alone(machine: SlurmNode) -> None:
 
 def test_an_unhealthy_node_is_drained_with_its_reason(machine: SlurmNode) -> None:
     set_gpu(machine.description, 2, remap={"failure": True})
-    status, told, _ = machine.check()
+    status, commands, _ = machine.check()
     assert status == 0
-    assert told == "update nodename=n1 state=drain reason=gpuward: RowRemapFailure\n"
+    assert commands == "update nodename=n1 state=drain reason=gpuward: RowRemapFailure\n"
 
 
-def test_a_node_drained_by_somebody_keeps_its_reason(machine: SlurmNode) -> None:
+def test_a_node_drained_by_an_operator_keeps_its_reason(machine: SlurmNode) -> None:
     set_gpu(machine.description, 2, remap={"failure": True})
     machine.state("IDLE+DRAIN")
     assert machine.check() == (0, "", "")
 
 
 @pytest.mark.parametrize("status", [1, 3, 64, 127], ids=["degraded", "unknown", "usage", "absent"])
-def test_what_is_not_unhealthy_drains_nothing_and_is_noted(
-    machine: SlurmNode, status: int
-) -> None:
+def test_a_degraded_node_is_not_drained(machine: SlurmNode, status: int) -> None:
     machine.agent(f"exit {status}")
-    ended, told, logged = machine.check()
-    assert (ended, told) == (0, "")
+    ended, commands, logged = machine.check()
+    assert (ended, commands) == (0, "")
     assert f"n1: gpuward-agent check ended with {status}" in logged

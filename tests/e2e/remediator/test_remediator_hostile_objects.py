@@ -138,7 +138,7 @@ def hostile_of(kinds: set[str], plural: str, obj: Any) -> bool:
     return plural in kinds and concerns_hostile(plural, obj)
 
 
-async def stir(cluster, luck):
+async def stir(cluster, uniform):
     """Every hostile object changes again and again, so that the watches bring it mutated again;
     its session is deleted now and then, so that the next one lists pods and reads owners.
     """
@@ -159,15 +159,15 @@ async def stir(cluster, luck):
         turns += 1
         await add_pods(cluster, reference)
         words = [word for word in HOSTILE if isinstance(word, str) and len(word) < 1000]
-        word = luck.choice(words)
+        word = uniform.choice(words)
         mark = {"metadata": {"annotations": {"example.com/stirred": str(time.time_ns())}}}
         note = {"session": word, "at": word, "priorAnnotations": {}}
-        text = luck.choice([word, str(note).replace("'", '"'), "{}", "[" * 50])
+        text = uniform.choice([word, str(note).replace("'", '"'), "{}", "[" * 50])
         owned = {"metadata": {"annotations": {"gpuward.io/session": text}}}
         for resource, name, namespace, patch in (
-            (NODES, HOSTILE_NODE, None, luck.choice([mark, owned])),
+            (NODES, HOSTILE_NODE, None, uniform.choice([mark, owned])),
             (GPU_NODE_HEALTHS, HOSTILE_NODE, None, mark),
-            (PODS, f"hostile-{luck.randrange(HOSTILE_PODS)}", "hostile", mark),
+            (PODS, f"hostile-{uniform.randrange(HOSTILE_PODS)}", "hostile", mark),
             (PODS, "hostile-agent", "gpuward", mark),
             (POD_DISRUPTION_BUDGETS, "hostile-0", "hostile", mark),
             (DAEMON_SETS, "hostile-ds", "hostile", mark),
@@ -201,7 +201,7 @@ def wrong(one):
 
 @pytest.mark.slow
 async def test_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path):
-    luck = random.Random(SEED)
+    uniform = random.Random(SEED)
     await prepare(cluster)
     await cluster.add(pool=Pool(name="gpu", nodes=4))
     await cluster.health.all_healthy([*SOUND, HOSTILE_NODE])
@@ -230,12 +230,12 @@ async def test_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path
 
             # Once drained, its pods are checked every minute or two only.
             await cluster.until(looked_at, "the pods of the hostile node, mutated")
-            stirring = asyncio.create_task(stir(cluster, luck))
+            stirring = asyncio.create_task(stir(cluster, uniform))
             ends = time.monotonic() + FOR_S
             while (now := time.monotonic()) < ends or (
                 now < ends + LONGER_S and not AT_LEAST <= set(mutator.count)
             ):
-                kinds = set(luck.sample(sorted(KINDS), luck.randint(1, len(KINDS))))
+                kinds = set(uniform.sample(sorted(KINDS), uniform.randint(1, len(KINDS))))
                 mutator.chosen = partial(hostile_of, kinds)
                 node = SOUND[rounds % len(SOUND)]
                 await cluster.health.fail(node, XID_79)

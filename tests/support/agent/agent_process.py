@@ -63,8 +63,8 @@ class AgentProcess:
     @property
     def port(self) -> int | None:
         """Where its latest life serves metrics; None until it has reported it."""
-        said = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
-        lines = [json.loads(line) for line in said.split("\n")[:-1] if line.startswith("{")]
+        log = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        lines = [json.loads(line) for line in log.split("\n")[:-1] if line.startswith("{")]
         return next((line["port"] for line in reversed(lines) if "port" in line), None)
 
     def stop(self) -> int:

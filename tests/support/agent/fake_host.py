@@ -12,7 +12,7 @@ _TOOL = """#!/bin/sh
 echo "$@" >> {log}
 case "$1" in
   --query-gpu=*) cat {gpus} ;;
-  --gpu-reset) cat {says}; exit $(cat {status}) ;;
+  --gpu-reset) cat {output}; exit $(cat {status}) ;;
   -pm) case "$2" in 0) rm -f {held} ;; esac ;;
 esac
 """
@@ -30,7 +30,7 @@ class FakeHost:
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.root, self.log = folder / "proc", folder / "root", folder / "log"
-        self.status, self.says = folder / "status", folder / "says"
+        self.status, self.output = folder / "status", folder / "output"
         self.gpus, self.state = folder / "gpus", folder / "state"
         (self.proc / "1").mkdir(parents=True)
         (self.root / "dev").mkdir(parents=True)
@@ -39,7 +39,7 @@ class FakeHost:
         self._file(self.proc / "sys/kernel/random/boot_id", f"{BOOT}\n")
         self.status.write_text("0")
         self.state.write_text("running\n")
-        self.says.write_text("GPU was successfully reset.\n")
+        self.output.write_text("GPU was successfully reset.\n")
         self.log.write_text("")
         self.list_gpus()
         self.give_driver("usr/bin/nvidia-smi")
@@ -70,7 +70,7 @@ class FakeHost:
     def give_driver(self, place: str) -> None:
         held = self.proc / "700/fd/9"
         text = _TOOL.format(
-            log=self.log, gpus=self.gpus, status=self.status, says=self.says, held=held
+            log=self.log, gpus=self.gpus, status=self.status, output=self.output, held=held
         )
         (self.root / place).parent.mkdir(parents=True, exist_ok=True)
         self._script(self.root / place, text)
@@ -93,7 +93,7 @@ class FakeHost:
             uuids=uuids,
             boot_id=boot_id,
             wait_s=wait_s,
-            tell=lambda _: None,
+            log_line=lambda _: None,
             stop=threading.Event(),
         )
 

@@ -30,7 +30,7 @@ def snapshot_of(state: NodeState, now: float, xids: XidCounts | None = None) -> 
     """What a scrape reads of an agent that publishes and has read some lines."""
     return Snapshot(
         state=state,
-        verdict=assess(state, now),
+        assessment=assess(state, now),
         records=RecordCounts(read=5),
         heard_at=dict.fromkeys(SourceName, now),
         xids=xids or XidCounts(),

@@ -6,7 +6,7 @@ import msgspec
 import pynvml
 import pytest
 
-from agent.daemon.judgement import Judgement, Who
+from agent.daemon.judgement import Judgement, NodeSettings
 from agent.nvml.inventory import Absent, Caller, enumerate_gpus
 from agent.nvml.messages import Calling, NvmlStatus
 from agent.nvml.poller import Poller, Tier
@@ -34,13 +34,13 @@ SIMULATED = sorted(path.stem for path in NODES.glob("*.yaml"))
 
 
 class Collector:
-    """What the child does, step by step: enumerate, poll, wait; and what it said on the way."""
+    """What the child does, step by step: enumerate, poll, wait; and the messages that it sent."""
 
     def __init__(self, path):
         pynvml.nvmlInit()
         self.path = path
-        self.said: list[Any] = []
-        self.call = Caller(self.said.append)
+        self.sent: list[Any] = []
+        self.call = Caller(self.sent.append)
         self.branch = driver_branch(pynvml.nvmlSystemGetDriverVersion()) or 0
         self.gpus = enumerate_gpus(self.call, [])
         self.poller = Poller(self.call, self.branch)
@@ -54,31 +54,31 @@ class Collector:
         return values
 
     def calls(self):
-        return [message.call for message in self.said if isinstance(message, Calling)]
+        return [message.call for message in self.sent if isinstance(message, Calling)]
 
     def faults(self):
-        return [(m.call, m.code, m.gpu) for m in self.said if isinstance(m, CallFailed)]
+        return [(m.call, m.code, m.gpu) for m in self.sent if isinstance(m, CallFailed)]
 
 
 class Judged:
-    """Judgement in virtual time over what the collector says."""
+    """Judgement in virtual time over the messages of the collector."""
 
     def __init__(self, path):
         self.path = path
         self.now = BOOTED_LONG_AGO
-        who = Who(node_name="n1", expected_gpus=None, boot_id="b1")
+        who = NodeSettings(node_name="n1", expected_gpus=None, boot_id="b1")
         self.judgement = Judgement(who, DEFAULT_RULES, lambda: self.now)
         self.judgement.remember(None)
         self.now += 3600
-        self.look()
+        self.poll()
 
-    def look(self):
-        """The PCI bus, as the same description has it."""
+    def poll(self):
+        """Observe the PCI bus of the same description."""
         functions = tuple(functions_of(parse(load(self.path))))
         self.judgement.observe(PciSeen(at=self.now, functions=functions))
 
     def take(self, message):
-        """Judge a fact, or what the agent makes of the status of NVML."""
+        """Observe a fact, or the source state that the agent derives from an NvmlStatus."""
         if isinstance(message, NvmlStatus):
             message = SourceChanged(
                 at=self.now, source=SourceName.NVML, state=message.state, reason=message.reason
@@ -90,7 +90,7 @@ class Judged:
         found = assess(self.judgement.state, self.now)
         return str(found.health), found.reason
 
-    def says(self):
+    def findings(self):
         return {
             f"{i.row.reason} {i.row.severity} {i.row.level} {i.row.action}"
             for i in self.judgement.state.incidents
@@ -110,15 +110,15 @@ def polled(collector, judged, rounds=4, before_each=lambda number: None):
     for number in range(rounds):
         before_each(number)
         judged.now += 15
-        judged.look()
+        judged.poll()
         for gpu in collector.gpus:
             for tier in Tier:
-                collector.said.clear()
+                collector.sent.clear()
                 read = collector.poller.poll(gpu, tier, judged.now)
-                told = {s: None if isinstance(v, Absent) else v for s, v in read.items()}
+                reported = {s: None if isinstance(v, Absent) else v for s, v in read.items()}
                 uuid, pci = gpu.device.uuid, gpu.device.pci
-                readings = Readings(at=judged.now, gpu=uuid, pci=pci, values=told)
-                for message in (*collector.said, readings):
+                readings = Readings(at=judged.now, gpu=uuid, pci=pci, values=reported)
+                for message in (*collector.sent, readings):
                     judged.take(message)
                 if gpu.device.index == 3:
                     values |= read

@@ -106,7 +106,7 @@ XID = IncidentStatus(
 )
 
 
-def verdict(health: str = "Healthy", **changes: Any) -> Publication:
+def health_status(health: str = "Healthy", **changes: Any) -> Publication:
     """A publication as `rules.judge.health_object.publish` makes it; `changes` are of its
     status.
     """

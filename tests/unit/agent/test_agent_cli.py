@@ -40,36 +40,40 @@ def test_a_variable_sets_the_default_and_a_flag_wins() -> None:
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(main, ()) == 0
-    said = capsys.readouterr()
-    assert "Start with 'gpuward-agent check'" in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert "gpuward-agent check  " in output.out
+    assert output.err == ""
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         pytest.param(("walk",), "walk", id="unknown command"),
         pytest.param(("run", "--kmsgs", "x"), "--kmsgs", id="unknown flag"),
         pytest.param(("run", "--kubeconfig", "/nothing"), "/nothing does not exist", id="config"),
         pytest.param(("run", "--rules", "/nothing"), "/nothing cannot be read", id="rules"),
-        pytest.param(("run", "--nvml", "fake"), "--nvml: 'fake' is none of", id="nvml"),
+        pytest.param(("run", "--nvml", "fake"), "--nvml: 'fake' is not one of", id="nvml"),
         pytest.param(("run", "--dcgm", "localhost:9400"), "--dcgm: 'localhost:9400'", id="dcgm"),
         pytest.param(("run", "--expected-gpus", "-1"), "--expected-gpus", id="expected GPUs"),
-        pytest.param(("run", "--expected-gpus", "eight"), "'eight' is no", id="no number"),
-        pytest.param(("run", "--log", "xml"), "--log: 'xml' is none of", id="log"),
+        pytest.param(
+            ("run", "--expected-gpus", "eight"), "'eight' is not a number", id="no number"
+        ),
+        pytest.param(("run", "--log", "xml"), "--log: 'xml' is not one of", id="log"),
         pytest.param(("check", "--nvml", "sim:/nothing"), "/nothing cannot be read", id="sim"),
         pytest.param(("check", "--kmsg", "/nothing"), "/nothing does not exist", id="log"),
-        pytest.param(("check", "--kmsg", "/proc"), "/proc is a folder", id="a folder for a log"),
+        pytest.param(
+            ("check", "--kmsg", "/proc"), "/proc is a directory", id="a folder for a log"
+        ),
         pytest.param(("check", "--boot-id", "/nothing"), "/nothing cannot be read", id="boot id"),
     ],
 )
 def test_wrong_use_ends_with_64_and_one_sentence(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_status(main, arguments) == 64
-    told = capsys.readouterr().err
-    assert said in told
-    assert len(told.strip().splitlines()) == 1
+    error = capsys.readouterr().err
+    assert output in error
+    assert len(error.strip().splitlines()) == 1
 
 
 def test_a_variable_that_cannot_be_used_is_wrong_use(
@@ -87,14 +91,14 @@ def test_the_installed_program_finds_the_simulator_from_any_folder(tmp_path: Pat
     if not program.exists():
         pytest.skip("gpuward is not installed in this environment (pip install -e .)")
     node = ROOT / "hack" / "sim" / "driver" / "nodes" / "h100-1.yaml"
-    looked = subprocess.run(
+    result = subprocess.run(
         [program, "check", "-o", "json", f"--nvml=sim:{node}", "--kmsg=off"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (looked.returncode, json.loads(looked.stdout)["health"]) == (0, "Healthy")
+    assert (result.returncode, json.loads(result.stdout)["health"]) == (0, "Healthy")
 
 
 def test_the_simulator_is_named_where_it_is_missing(tmp_path: Path) -> None:
@@ -109,7 +113,7 @@ def test_the_simulator_is_named_where_it_is_missing(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 64
-    assert "part of a checkout only" in ended.stderr
+    assert "only a checkout has" in ended.stderr
 
 
 HEAVY = (
@@ -144,12 +148,12 @@ def test_a_line_for_a_terminal_has_its_sentence_and_values(
 ) -> None:
     logger("console").warning("the GPU is lost", pci="0000:3b:00")
     logger("json").error("the GPU is lost", pci="0000:3b:00", at=PurePath("x"))
-    person, machine = capsys.readouterr().err.splitlines()
-    assert "the GPU is lost" in person
-    assert "pci=0000:3b:00" in person
-    said = json.loads(machine)
-    assert said.pop("timestamp").endswith("Z")
-    assert said == {
+    console, as_json = capsys.readouterr().err.splitlines()
+    assert "the GPU is lost" in console
+    assert "pci=0000:3b:00" in console
+    output = json.loads(as_json)
+    assert output.pop("timestamp").endswith("Z")
+    assert output == {
         "pci": "0000:3b:00",
         "at": "PurePosixPath('x')",
         "level": "error",
@@ -157,11 +161,11 @@ def test_a_line_for_a_terminal_has_its_sentence_and_values(
     }
 
 
-def test_the_version_is_that_of_what_is_installed() -> None:
+def test_the_version_is_that_of_the_installed_package() -> None:
     assert version("gpuward") == VERSION
 
 
-def test_the_first_folder_that_has_a_version_is_asked(tmp_path: Path) -> None:
+def test_the_version_is_from_the_first_folder_that_has_one(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "gpuward_tools-9.dist-info").mkdir()
     (tmp_path / "b" / "gpuward-1.2.0rc1.dist-info").mkdir(parents=True)

@@ -103,7 +103,7 @@ def test_a_fabric_manager_that_died_while_the_agent_was_away_is_missed() -> None
 def page(world: World) -> str:
     snapshot = Snapshot(
         state=world.state,
-        verdict=world.assessment(),
+        assessment=world.assessment(),
         records=RecordCounts(),
         heard_at={},
         xids=XidCounts(),

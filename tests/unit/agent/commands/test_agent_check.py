@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.check import Looking, plain_text
+from agent.commands.check import Pending, plain_text
 from agent.settings import add_options, settings_of
 from hack.sim.driver import NODES, set_gpu
 from hack.sim.driver.store import load
@@ -49,7 +49,7 @@ def machine(tmp_path: Path, forked: None) -> Machine:
     return Machine(tmp_path)
 
 
-def look(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
+def check(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str]:
     arguments = ["check", f"--kmsg={machine.kernel_log}", f"--nvml=sim:{machine.description}"]
     status = main([*arguments, *flags])
     return status, capsys.readouterr().out
@@ -57,7 +57,7 @@ def look(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> t
 
 def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a child that is started as everywhere else, not forked."""
-    status, out = look(Machine(tmp_path), capsys)
+    status, out = check(Machine(tmp_path), capsys)
     lines = out.splitlines()
     assert status == 0
     assert lines[0].endswith(": Healthy (AllChecksPassing)")
@@ -68,21 +68,21 @@ def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert lines[3] == "8 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05"
     assert [line.split()[0] for line in lines[6:14]] == list("01234567")
     assert lines[-2:] == [
-        "seen through: host, kernel-log, nvml, pci",
-        "not here: dcgm-exporter (Off), udev (Off)",
+        "data sources up: host, kernel-log, nvml, pci",
+        "not available: dcgm-exporter (Off), udev (Off)",
     ]
 
 
-def test_the_host_is_seen_or_said_to_be_out_of_sight(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_without_visible_processes_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "--kmsg=off", "--nvml=off"])
-    said = capsys.readouterr().out.splitlines()[-2:]
-    seen = any(line.startswith("seen through: host") for line in said)
-    assert seen is not any("host (ProcessesOutOfSight)" in line for line in said)
+    output = capsys.readouterr().out.splitlines()[-2:]
+    seen = any(line.startswith("data sources up: host") for line in output)
+    assert seen is not any("host (ProcessesOutOfSight)" in line for line in output)
 
 
 def test_a_failed_remap_is_unhealthy(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     set_gpu(machine.description, 2, remap={"failure": True})
-    status, out = look(machine, capsys, "--json")
+    status, out = check(machine, capsys, "--json")
     found = json.loads(out)
     assert status == 2
     assert (found["health"], found["reason"]) == ("Unhealthy", "RowRemapFailure")
@@ -94,7 +94,7 @@ def test_an_old_xid_on_a_gpu_that_is_well_is_history(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.kernel_log.write_bytes(record(1, XID79.replace("0000:3b:00", machine.pci(0))))
-    status, _ = look(machine, capsys)
+    status, _ = check(machine, capsys)
     assert status == 0
 
 
@@ -103,7 +103,7 @@ def test_an_old_xid_on_a_gpu_that_is_lost_is_a_fault(
 ) -> None:
     set_gpu(machine.description, 0, lost=True)
     machine.kernel_log.write_bytes(record(1, XID79.replace("0000:3b:00", machine.pci(0))))
-    status, out = look(machine, capsys)
+    status, out = check(machine, capsys)
     assert status == 2
     assert XID79.replace("0000:3b:00", machine.pci(0)) in out
 
@@ -131,22 +131,22 @@ def test_without_driver_and_library(
     assert (status, found["health"], states["nvml"]) == expected
 
 
-def test_a_gpu_lost_before_the_look_is_in_the_table_by_its_address(
+def test_a_gpu_lost_before_the_check_is_listed_by_its_address(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_gpu(machine.description, 3, lost=True)
-    status, out = look(machine, capsys)
+    status, out = check(machine, capsys)
     assert status == 2
     (row,) = (line for line in out.splitlines() if f"{machine.pci(3)}  " in line)
     assert row.split()[-3:] == ["Unhealthy", "GPULost", "-"]
     assert sum(" Healthy " in line for line in out.splitlines()) == 7
 
 
-def test_heat_is_confirmed_by_more_looks(
+def test_heat_is_confirmed_by_more_readings(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_gpu(machine.description, 1, clock_events=["hw_thermal"])
-    status, out = look(machine, capsys)
+    status, out = check(machine, capsys)
     assert status == 1
     assert "ThermalSlowdown" in out
 
@@ -162,7 +162,7 @@ def test_what_only_an_exporter_sees_is_confirmed_by_another_page(
     assert "RowRemapFailure" in capsys.readouterr().out
 
 
-def test_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unknown(
+def test_an_unconfirmed_fatal_line_of_a_file_is_shown_as_unknown(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.kernel_log.write_bytes(record(1))
@@ -173,15 +173,15 @@ def test_a_fatal_line_of_a_file_that_nothing_confirms_is_said_and_unknown(
     assert "No data source can confirm that it persists." in out
 
 
-def test_a_log_in_another_format_is_refused_and_not_taken_for_healthy(
+def test_a_log_in_another_format_is_refused(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.kernel_log.write_text(f"[    2.5] {XID79}\n")
     assert main(["check", f"--kmsg={machine.kernel_log}", "--nvml=off"]) == 64
-    assert "gpuward-agent decode reads" in capsys.readouterr().err
+    assert "use gpuward-agent decode" in capsys.readouterr().err
 
 
-def test_a_log_that_cannot_be_looked_for_is_a_source_down(
+def test_a_log_without_access_is_a_source_down(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     too_long = "/" + "k" * 300
@@ -194,7 +194,7 @@ def test_a_log_that_cannot_be_looked_for_is_a_source_down(
     assert status == 3
 
 
-def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None:
+def test_a_check_ends_when_no_source_is_pending(machine: Machine) -> None:
     parser = argparse.ArgumentParser()
     add_options(parser, {}, collectors_only=True)
     settings = settings_of(parser.parse_args(["--nvml=sim:x"]), {})
@@ -206,28 +206,28 @@ def test_a_look_is_over_when_nothing_more_can_be_heard(machine: Machine) -> None
         [Inventory(at=0.0, driver="580.1", gpus=(gpu,)), read, joined],
     ]
     for heard in looks:
-        looking = Looking(settings)
+        looking = Pending(settings)
         for source in (SourceName.KERNEL_LOG, SourceName.PCI):
-            looking.saw(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
-        looking.saw(HostSeen(at=0.0))
+            looking.received(SourceChanged(at=0.0, source=source, state=SourceState.ABSENT))
+        looking.received(HostSeen(at=0.0))
         for fact in heard:
             assert not looking.done
-            looking.saw(fact)
+            looking.received(fact)
         assert looking.done
 
 
-def test_what_was_found_stands_though_it_cannot_be_printed(
+def test_the_exit_status_stays_if_the_result_cannot_be_printed(
     machine: Machine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-m", "agent.cli", "check", "--kmsg=off", "--nvml=off"]
     with Path("/dev/full").open("w") as full:
         assert subprocess.run(command, stdout=full, check=False).returncode == 3
-    said = capfd.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert "make room" in said[0]
+    output = capfd.readouterr().err.splitlines()
+    assert len(output) == 1
+    assert "Free some space" in output[0]
 
 
-def test_a_reader_that_leaves_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_pipe_keeps_the_exit_status(capfd: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "agent.cli", "check", "--kmsg=off", "--nvml=off"]
@@ -286,7 +286,7 @@ GPU 5 wants to be drained and reset.
 
 2 x NVIDIA H100 80GB HBM3, nvswitch, driver 580.95.05
 
-GPU  PCI           MIG  HEALTH   REASON                       DRIVER ASKS FOR
+GPU  PCI           MIG  HEALTH   REASON                       RECOVERY ACTION
 0    0000:10:00.0  on   Healthy  -                            None
 5    0000:15:00.0  -    Healthy  RecoveryActionDrainAndReset  None
 
@@ -294,9 +294,9 @@ Degraded RecoveryActionDrainAndReset on GPU 5 (0000:15:00.0), since 2026-11-21 1
   recommended: ResetGPU
   a line \\x1b[31m of the kernel
 
-seen through: kernel-log
-down: nvml (CallHung)
-not here: dcgm-exporter (Off)
+data sources up: kernel-log
+data source down: nvml (CallHung)
+not available: dcgm-exporter (Off)
 """
 
 

@@ -98,7 +98,7 @@ def test_the_driver_version_changes_what_a_line_means(
         ("NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out", "an Xid 119 or 120"),
     ],
 )  # fmt: skip
-def test_a_line_alone_is_told_as_what_it_proves_and_what_it_needs(
+def test_a_line_that_needs_more_evidence_is_shown_with_that_evidence(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], line: str, waits: str
 ) -> None:
     log = tmp_path / "log"
@@ -107,11 +107,11 @@ def test_a_line_alone_is_told_as_what_it_proves_and_what_it_needs(
     assert (found["severity"], found["action"]) == ("Info", "None")
     assert waits in found["needs"]
     assert main(["decode", "--fail-on", "degraded", str(log)]) == 0
-    said = capfdbinary.readouterr().out.decode()
-    assert f"-> Report, None [not proven by this line alone; needs {waits}" in said
+    output = capfdbinary.readouterr().out.decode()
+    assert f"-> Report, None [not confirmed by this line alone; needs {waits}" in output
 
 
-def test_an_xid_that_its_driver_never_answers_is_told_in_full(
+def test_an_xid_without_a_recovery_action_is_assessed_by_itself(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     log = tmp_path / "log"
@@ -132,7 +132,7 @@ def test_remembered_messages_change_nothing() -> None:
     assert list(shared) == KEYS[2:]
 
 
-def test_people_get_one_line_for_each_finding(
+def test_the_text_output_has_one_line_for_each_finding(
     log: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert main(["decode", str(log)]) == 0
@@ -190,7 +190,7 @@ def test_a_live_pipe_answers_at_once_and_ctrl_c_ends_quietly() -> None:
     assert (process.returncode, error) == (130, b"")
 
 
-def test_a_reader_that_leaves_ends_it_quietly() -> None:
+def test_a_closed_pipe_ends_quietly() -> None:
     with start() as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -209,7 +209,7 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     assert (process.returncode, error) == (0, b"")
 
 
-def test_findings_that_cannot_be_written_are_said(log: Path) -> None:
+def test_findings_that_cannot_be_written_are_an_error(log: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "agent.cli", "decode", str(log)],
@@ -271,7 +271,7 @@ def test_the_formats_of_other_people_s_logs_are_read(
     assert found["time"] == ("+2.5" if dmesg else STAMP)
 
 
-def test_what_user_space_wrote_to_the_journal_is_told(
+def test_lines_of_user_space_in_the_journal_are_labelled(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     log = f"{entry(FALLEN, 'syslog')}\n".encode()
@@ -288,12 +288,12 @@ def test_what_user_space_wrote_to_the_journal_is_told(
         pytest.param(gzip.compress(b"a;b;c\n1;2;3\n"), id="table, compressed"),
     ],
 )
-def test_a_format_that_is_not_understood_says_so(
+def test_an_unknown_format_is_reported(
     log: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     status, found, err = run_on(capfdbinary, tmp_path, log)
     assert (status, found) == (3, [])
-    assert "lines, 0 understood; " in err
+    assert "lines read, 0 recognised: " in err
     assert err.count("\n") == 1
 
 
@@ -301,7 +301,7 @@ def test_a_format_that_is_not_understood_says_so(
     "log",
     [b"", b"[    1.0] usb 1-1: new device\n", b"usb 1-1: new device\n", b"\n\n", LOGS["CRI"][:46]],
 )
-def test_a_log_that_says_nothing_is_no_error(
+def test_a_log_without_findings_is_not_an_error(
     log: bytes, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert run_on(capfdbinary, tmp_path, log) == (0, [], "")
@@ -311,8 +311,8 @@ def test_a_log_that_says_nothing_is_no_error(
 def test_damaged_compressed_data_is_one_sentence(
     name: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    whole = LOGS[name]
-    for damaged in (whole[:-9], whole[:12] + b"\xff" * 20 + whole[32:]):
+    log = LOGS[name]
+    for damaged in (log[:-9], log[:12] + b"\xff" * 20 + log[32:]):
         status, _, err = run_on(capfdbinary, tmp_path, damaged)
         assert status == 64
         assert "compressed data" in err
@@ -335,7 +335,7 @@ def test_fail_on_ends_with_2_from_that_severity_on(
     assert (status, len(found)) == (expected, 1)
 
 
-def test_people_see_the_time_of_a_line(
+def test_the_text_output_has_the_time_of_a_line(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     (tmp_path / "log").write_bytes(LOGS["journal short-iso"])

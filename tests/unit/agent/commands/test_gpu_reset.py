@@ -16,7 +16,7 @@ def fake(tmp_path: Path) -> FakeHost:
     return FakeHost(tmp_path)
 
 
-def test_gpus_that_nobody_has_open_are_reset_together(fake: FakeHost) -> None:
+def test_gpus_that_no_process_has_open_are_reset_together(fake: FakeHost) -> None:
     fake.process(300, "containerd", "/dev/null", "/dev/nvidiactl")
     fake.process(301, "python", "/dev/nvidia3")
     result = fake.reset(UUIDS[:2]).run()
@@ -35,7 +35,7 @@ def test_the_driver_of_a_container_comes_before_the_hosts(fake: FakeHost) -> Non
     assert "/run/nvidia/driver/usr/bin/nvidia-smi and /usr/bin/nvidia-smi" in result.message
 
 
-def test_whoever_has_the_gpu_open_is_named_and_nothing_is_reset(fake: FakeHost) -> None:
+def test_a_process_with_the_gpu_open_is_named_and_nothing_is_reset(fake: FakeHost) -> None:
     fake.process(300, "dcgm-exporter", "/dev/nvidia0", "/dev/nvidia1")
     fake.process(301, "gpuward-nvml", "/dev/nvidia1 (deleted)")
     result = fake.reset(UUIDS[1:2], wait_s=0.01).run()
@@ -55,21 +55,19 @@ REFUSALS: dict[str, Callable[[FakeHost], object]] = {
         701, "nvidia-persistenced"[:15], "/dev/nvidia0"
     ),
     "partitioned (MIG)": lambda fake: fake.list_gpus(mig="Enabled"),
-    "which device file": lambda fake: (fake.proc / PLACE).write_text("Model: X\n"),
+    "the device file of": lambda fake: (fake.proc / PLACE).write_text("Model: X\n"),
     "does not list GPU": lambda fake: fake.gpus.write_text(""),
     "lists a GPU as": lambda fake: fake.gpus.write_text("Unable to determine: GPU is lost.\n"),
-    "out of sight": lambda fake: (fake.proc / "2/stat").unlink(),
+    "not visible": lambda fake: (fake.proc / "2/stat").unlink(),
 }
 
 
-@pytest.mark.parametrize("says", REFUSALS)
-def test_what_stands_against_a_reset_is_named_and_nothing_is_reset(
-    fake: FakeHost, says: str
-) -> None:
-    REFUSALS[says](fake)
+@pytest.mark.parametrize("message", REFUSALS)
+def test_a_refused_reset_names_the_reason_and_resets_nothing(fake: FakeHost, message: str) -> None:
+    REFUSALS[message](fake)
     result = fake.reset(UUIDS[:1]).run()
     assert result.outcome is Outcome.REFUSED
-    assert says in result.message
+    assert message in result.message
     assert fake.ran() == []
 
 
@@ -82,7 +80,7 @@ def test_files_that_the_other_threads_still_have_open_count(fake: FakeHost) -> N
 
 
 @pytest.mark.parametrize("call", ["listdir", "readlink"])
-def test_a_process_that_cannot_be_looked_into_may_have_it_open(
+def test_a_process_with_unreadable_files_may_have_the_gpu_open(
     fake: FakeHost, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     fake.process(300, "hidden", "/dev/null")
@@ -100,7 +98,7 @@ def test_a_process_that_cannot_be_looked_into_may_have_it_open(
     assert fake.ran() == []
 
 
-def test_who_is_on_the_way_out_is_waited_for(fake: FakeHost) -> None:
+def test_a_process_that_is_ending_is_waited_for(fake: FakeHost) -> None:
     fake.process(300, "dcgm-exporter", "/dev/nvidia0")
     reset = fake.reset(UUIDS[:1], wait_s=30)
     leaving = threading.Timer(0.05, (fake.proc / "300/fd/9").unlink)
@@ -109,7 +107,7 @@ def test_who_is_on_the_way_out_is_waited_for(fake: FakeHost) -> None:
     leaving.join()
 
 
-def test_one_that_is_told_to_stop_while_it_waits_resets_nothing(fake: FakeHost) -> None:
+def test_a_stop_while_waiting_resets_nothing(fake: FakeHost) -> None:
     fake.process(300, "dcgm-exporter", "/dev/nvidia0")
     reset = fake.reset(UUIDS[:1], wait_s=30)
     reset.stop.set()
@@ -118,7 +116,7 @@ def test_one_that_is_told_to_stop_while_it_waits_resets_nothing(fake: FakeHost) 
 
 
 @pytest.mark.parametrize("status", ["0", "3"])
-def test_persistence_is_off_for_the_reset_and_back_however_it_ends(
+def test_persistence_mode_is_off_for_the_reset_and_on_after_it(
     fake: FakeHost, status: str
 ) -> None:
     fake.list_gpus(persistence="Enabled")
@@ -131,9 +129,9 @@ def test_persistence_is_off_for_the_reset_and_back_however_it_ends(
     ]  # fmt: skip
 
 
-def test_what_the_tool_says_of_its_failure_is_told(fake: FakeHost) -> None:
+def test_the_output_of_a_failed_nvidia_smi_is_shown(fake: FakeHost) -> None:
     fake.status.write_text("255")
-    fake.says.write_text("The following GPUs must be reset together: 0, 1\n")
+    fake.output.write_text("The following GPUs must be reset together: 0, 1\n")
     result = fake.reset(UUIDS[:1]).run()
     assert result.outcome is Outcome.FAILED
     assert "must be reset together" in result.message

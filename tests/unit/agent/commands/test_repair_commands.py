@@ -32,29 +32,29 @@ def restarted(fake: FakeHost, boot_id: str = BOOT) -> tuple[RepairResult, list[s
         host=fake.host,
         boot_id=boot_id,
         session="s",
-        tell=lambda _: None,
+        log_line=lambda _: None,
         sync=lambda: synced.append("sync"),
     ).run()
     return result, synced
 
 
-def test_systemd_is_asked_once_the_disks_have_it(fake: FakeHost) -> None:
+def test_the_reboot_is_requested_after_sync(fake: FakeHost) -> None:
     result, synced = restarted(fake)
     assert result.outcome is Outcome.DONE
     assert (synced, fake.ran()) == (["sync"], ["systemctl reboot"])
 
 
-def test_a_pod_that_runs_again_after_the_reboot_asks_nobody(fake: FakeHost) -> None:
+def test_a_pod_that_runs_again_after_the_reboot_requests_nothing(fake: FakeHost) -> None:
     result, _ = restarted(fake, boot_id="the boot before")
     assert result.outcome is Outcome.NEEDLESS
     assert fake.ran() == []
 
 
-def test_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
+def test_a_refusal_of_systemd_is_shown(fake: FakeHost) -> None:
     fake.status.write_text("1")
     result, _ = restarted(fake)
     assert result.outcome is Outcome.FAILED
-    assert "systemctl ended with 1" in result.message
+    assert "systemctl exited with 1" in result.message
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_refusal_of_systemd_is_told(fake: FakeHost) -> None:
         ("killed", "running", Outcome.UNKNOWN),
     ],
 )
-def test_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_failed(
+def test_a_request_during_the_reboot_is_not_reported_as_failed(
     fake: FakeHost, status: str, state: str, outcome: Outcome
 ) -> None:
     fake.status.write_text(status)
@@ -77,7 +77,7 @@ def test_whoever_asks_amid_the_reboot_itself_is_not_told_that_it_failed(
     assert fake.ran().count("systemctl reboot") == 1
 
 
-def test_a_request_that_nobody_answers_in_time_may_be_followed_yet(
+def test_a_request_without_an_answer_has_an_unknown_result(
     fake: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restart_node, "ASK_S", 0.0)
@@ -90,7 +90,7 @@ def test_a_request_that_nobody_answers_in_time_may_be_followed_yet(
 
 
 @pytest.mark.parametrize("lacks", ["run/systemd/system", "../proc/2/stat"])
-def test_where_the_init_is_out_of_reach_nothing_is_asked(fake: FakeHost, lacks: str) -> None:
+def test_nothing_is_requested_if_the_init_cannot_be_reached(fake: FakeHost, lacks: str) -> None:
     path = fake.root / lacks
     path.unlink() if path.is_file() else path.rmdir()
     result, _ = restarted(fake)
@@ -98,7 +98,7 @@ def test_where_the_init_is_out_of_reach_nothing_is_asked(fake: FakeHost, lacks: 
     assert fake.ran() == []
 
 
-def test_a_way_to_the_host_that_is_missing_is_a_failure_in_words(
+def test_a_missing_host_program_is_a_failure_with_a_message(
     fake: FakeHost, tmp_path: Path
 ) -> None:
     (tmp_path / "nsenter").unlink()
@@ -115,26 +115,26 @@ def given(command: ModuleType, *flags: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize(
-    ("flags", "says"),
+    ("flags", "message"),
     [
         (["reset-gpu"], "names 0 GPUs"),
         (["reset-gpu", "--gpus", "0"], "no UUID of an entire GPU"),
         (["reset-gpu", "--gpus", f"{UUIDS[0]},$(reboot)"], "no UUID of an entire GPU"),
         (["reset-gpu", "--gpus", UUIDS[0], "--wait", "x"], "--wait"),
-        (["restart-node", "--boot", BOOT], "--session is missing"),
-        (["restart-node", "--session", "s"], "--boot is missing"),
+        (["restart-node", "--boot", BOOT], "--session is required"),
+        (["restart-node", "--session", "s"], "--boot is required"),
     ],
 )
 def test_wrong_use_is_one_sentence(
-    flags: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_status(main, flags) == 64
-    said = capsys.readouterr().err
-    assert says in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert message in output
+    assert output.count("\n") == 1
 
 
-def test_the_pod_s_environment_says_which_gpus_and_which_boot(
+def test_gpus_and_boot_come_from_the_environment(
     fake: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -153,12 +153,12 @@ def test_the_pod_s_environment_says_which_gpus_and_which_boot(
 def test_a_refusal_ends_with_three(fake: FakeHost, capsys: pytest.CaptureFixture[str]) -> None:
     fake.process(300, "dcgm\x1b[31m", "/dev/nvidia0")
     assert reset_gpu.run(given(reset_gpu, "--gpus", UUIDS[0]), fake.host) == 3
-    said = capsys.readouterr().out
-    assert "Nothing was reset" in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().out
+    assert "Nothing was reset" in output
+    assert "\x1b" not in output
 
 
-def test_a_second_run_after_the_reboot_ends_well_and_asks_nobody(
+def test_a_second_run_after_the_reboot_succeeds_without_a_request(
     fake: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(restart_node.ENV_SESSION, "n0-1")

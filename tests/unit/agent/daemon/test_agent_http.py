@@ -14,12 +14,12 @@ from agent.daemon.http import MOST_CONNECTIONS, MetricsListenError, Server
 
 class Served:
     def __init__(self, listen: str = "127.0.0.1:0") -> None:
-        self.complaint: str | None = None
+        self.problem: str | None = None
         self.server = Server(
             listen,
             metrics=lambda: b"gpuward_x 1\n",
             healthz=lambda: None,
-            readyz=lambda: self.complaint,
+            readyz=lambda: self.problem,
         )
         self.server.start()
 
@@ -39,8 +39,8 @@ def served() -> Iterator[Served]:
 def test_metrics_and_probes_are_answered_and_nothing_else(served: Served) -> None:
     assert served.get("/metrics?x=1") == (200, "gpuward_x 1\n")
     assert served.get("/readyz") == (200, "ok\n")
-    served.complaint = "no health status was accepted yet"
-    assert served.get("/readyz") == (503, "no health status was accepted yet\n")
+    served.problem = "the API server has not accepted a health status yet"
+    assert served.get("/readyz") == (503, "the API server has not accepted a health status yet\n")
     assert served.get("/healthz") == (200, "ok\n")
     assert served.get("/etc/passwd")[0] == 404
 
@@ -108,16 +108,16 @@ def test_a_request_that_trickles_in_ends_at_its_deadline(
 
 
 @pytest.mark.parametrize("listen", ["9412", "host", ":http", ":70000", ""])
-def test_what_is_no_address_is_said(listen: str) -> None:
-    with pytest.raises(MetricsListenError, match="write :9412"):
+def test_an_invalid_address_is_an_error(listen: str) -> None:
+    with pytest.raises(MetricsListenError, match="use :9412"):
         Served(listen)
 
 
-def test_a_port_in_use_is_said(served: Served) -> None:
+def test_a_port_in_use_is_an_error(served: Served) -> None:
     def nothing() -> None:
         return None
 
-    with pytest.raises(MetricsListenError, match="choose another --listen"):
+    with pytest.raises(MetricsListenError, match="set another --listen"):
         Server(
             f"127.0.0.1:{served.server.port}",
             metrics=lambda: b"",

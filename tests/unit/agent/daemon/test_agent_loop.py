@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.daemon.event_queue import EventQueue, Item, Stop
-from agent.daemon.judgement import Composer, Judgement, LoadedRules, Pod, Who
+from agent.daemon.judgement import Composer, Judgement, LoadedRules, NodeSettings, Pod
 from agent.daemon.log import logger
 from agent.daemon.loop import JudgingLoop
 from agent.daemon.metrics import Latencies, XidCounts
@@ -28,7 +28,7 @@ from rules.kernel_log.parse import parse
 from tests.support.agent.kernel_log_parts import XID79
 
 END = Stop(0, "the test is over")
-WHO = Who(node_name="gpu-1", expected_gpus=None, boot_id="boot-1")
+WHO = NodeSettings(node_name="gpu-1", expected_gpus=None, boot_id="boot-1")
 
 
 class Recorded:
@@ -105,7 +105,7 @@ def agent() -> Agent:
     return Agent()
 
 
-def test_nothing_is_published_before_the_past_is_known(agent: Agent) -> None:
+def test_nothing_is_published_before_the_restore(agent: Agent) -> None:
     agent.take(line())
     assert agent.outside.submitted == []
 
@@ -117,7 +117,7 @@ def test_a_fault_is_published_with_its_event_and_its_count(agent: Agent) -> None
     assert agent.xids.by_pci == {("xid", "0000:3b:00", 79): 1}
 
 
-def test_facts_from_before_the_past_was_known_are_judged_on_top_of_it(agent: Agent) -> None:
+def test_facts_from_before_the_restore_are_applied_on_top_of_it(agent: Agent) -> None:
     first = Agent()
     first.take(Known(status=None), line())
     published = first.last
@@ -128,20 +128,20 @@ def test_facts_from_before_the_past_was_known_are_judged_on_top_of_it(agent: Age
     assert published.incidents[0].id in ids
 
 
-def test_a_flood_that_waits_does_not_hold_up_the_end_and_the_next_life_judges_it(
+def test_a_flood_does_not_delay_the_stop_and_is_read_by_the_next_process(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Stop(0, "told to end")
-    monkeypatch.setattr(agent.outside, "announce", lambda event: agent.loop.stop(told))
+    stop = Stop(0, "stop requested")
+    monkeypatch.setattr(agent.outside, "announce", lambda event: agent.loop.stop(stop))
     flood = [line(XID79.replace("3b", f"{n:02x}"), sequence=n) for n in range(1, 100)]
-    assert agent.take(Known(status=None), *flood) == told
+    assert agent.take(Known(status=None), *flood) == stop
     assert (len(agent.last.incidents), agent.last.cursor.kmsg_seq) == (1, 1)
     following = Agent()
     following.take(Known(status=agent.last), *flood[1:3])
     assert len(following.last.incidents) == 3
 
 
-def test_a_line_that_an_earlier_run_judged_is_not_counted_again(agent: Agent) -> None:
+def test_a_line_of_an_earlier_process_is_not_counted_again(agent: Agent) -> None:
     first = Agent()
     first.take(Known(status=None), line(sequence=7))
     agent.take(line(sequence=7, lookback=True), Known(status=first.last))
@@ -161,7 +161,7 @@ def test_a_gsp_timeout_protects_the_nvml_child(agent: Agent) -> None:
     assert "gsp timeout" in agent.outside.asked
 
 
-def test_a_library_that_will_never_match_again_ends_the_agent(agent: Agent) -> None:
+def test_a_library_mismatch_ends_the_agent(agent: Agent) -> None:
     status = NvmlStatus(
         state=SourceState.DOWN,
         reason=SourceReason.DRIVER_MISMATCH,
@@ -196,7 +196,7 @@ def test_publishing_is_timed_from_the_line(agent: Agent) -> None:
     assert count == 1
 
 
-def test_a_verdict_that_did_not_change_is_not_submitted_again(agent: Agent) -> None:
+def test_an_unchanged_health_status_is_not_submitted_again(agent: Agent) -> None:
     agent.take(Known(status=None), node())
     before = len(agent.outside.submitted)
     agent.take(node())

@@ -80,7 +80,7 @@ def a_snapshot() -> Snapshot:
     xids.add("sxid", "", 20034)
     return Snapshot(
         state=state,
-        verdict=assess(state, AT),
+        assessment=assess(state, AT),
         records=RecordCounts(read=5, recognised=2, malformed=1, refused=1, lost=1),
         heard_at={SourceName.NVML: AT},
         xids=xids,
@@ -118,7 +118,7 @@ def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
     assert documented == set(families(page))
 
 
-def test_the_documentation_says_what_the_basic_set_has(tmp_path: Path) -> None:
+def test_the_documentation_lists_the_basic_set(tmp_path: Path) -> None:
     """`no` of what it never has, `yes` of what a healthy node has and of what is no GPU's."""
     rows = re.findall(
         r"^\| `(gpuward_\w+)` \| \w+ \| (.*?) \| (.*?) \|", DOCS.read_text(), re.MULTILINE
@@ -131,12 +131,12 @@ def test_the_documentation_says_what_the_basic_set_has(tmp_path: Path) -> None:
         metric_pages.snapshot_of(metric_pages.simulated(tmp_path), AT), full=False
     )
     sampled = {re.split(r"[{ ]", one)[0] for one in metric_pages.series(well)}
-    for name, labels, said in rows:
-        assert (name in sick) == (said != "no"), name
+    for name, labels, listed in rows:
+        assert (name in sick) == (listed != "no"), name
         if "`uuid`" not in labels or "_xid_" in name or "_sxid_" in name or "incident" in name:
-            assert said in ("yes", "no"), name
-        elif "yes" not in said and said != "present one":
-            left = {"gpuward_gpu_clock_event"}  # an idle GPU says that it is idle
+            assert listed in ("yes", "no"), name
+        elif "yes" not in listed and listed != "present one":
+            left = {"gpuward_gpu_clock_event"}  # an idle GPU reports that it is idle
             assert name not in sampled - left, name
 
 
@@ -148,7 +148,7 @@ def test_an_unknown_count_of_healthy_gpus_is_absent_not_zero() -> None:
         AT,
         DEFAULT_RULES,
     )
-    snapshot = replace(a_snapshot(), state=state, verdict=assess(state, AT))
+    snapshot = replace(a_snapshot(), state=state, assessment=assess(state, AT))
     assert "\ngpuward_node_gpus_healthy " not in metric_pages.page(snapshot, full=True)
 
 

@@ -12,8 +12,8 @@ from agent.daemon.judgement import (
     Composer,
     Judgement,
     LoadedRules,
+    NodeSettings,
     Pod,
-    Who,
     load_rules,
     pod_of,
 )
@@ -32,7 +32,7 @@ def heartbeats(*times: float) -> list[str]:
     return [composer.compose(initial(AT), at).status.publisher.heartbeat for at in times]
 
 
-def test_a_pod_is_named_and_does_not_beat() -> None:
+def test_an_agent_in_a_pod_sends_no_heartbeat() -> None:
     environ = {"POD_NAME": "agent-x", "POD_NAMESPACE": "gpuward", "POD_UID": "u-1"}
     publisher = Composer(pod_of(environ), LOADED).compose(initial(AT), AT).status.publisher
     assert (publisher.pod, publisher.pod_uid, publisher.heartbeat) == (
@@ -43,18 +43,18 @@ def test_a_pod_is_named_and_does_not_beat() -> None:
 
 
 @pytest.mark.parametrize("missing", ["POD_NAME", "POD_NAMESPACE", "POD_UID"])
-def test_a_pod_that_is_not_wholly_named_is_none(missing: str) -> None:
+def test_a_pod_without_all_fields_is_ignored(missing: str) -> None:
     environ = {"POD_NAME": "agent-x", "POD_NAMESPACE": "gpuward", "POD_UID": "u-1"}
     assert pod_of({name: value for name, value in environ.items() if name != missing}) == Pod()
 
 
-def test_the_heart_beats_every_five_minutes() -> None:
+def test_the_heartbeat_is_sent_every_five_minutes() -> None:
     first, same, next_beat = heartbeats(AT, AT + HEARTBEAT_EVERY_S - 1, AT + HEARTBEAT_EVERY_S)
     assert first == same
     assert next_beat > first
 
 
-def test_the_heart_beats_at_once_when_the_clock_went_back() -> None:
+def test_the_heartbeat_is_sent_at_once_if_the_clock_went_back() -> None:
     first, after = heartbeats(AT, AT - 3600)
     assert after < first
 
@@ -88,14 +88,14 @@ def test_a_rules_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("waited", [0, KEPT_OTHERS + 1], ids=["at once", "late"])
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_node_says_whether_gpus_are_let_go_of_however_late_the_past_is_read(
+def test_the_release_request_is_known_however_late_the_status_is_read(
     waited: int, *, asked: bool
 ) -> None:
     before = World().start()
     before.annotations["gpuward.io/release-gpu"] = "swapping a card"
     before.node()
     before.source(SourceName.NVML, SourceState.RELEASED)
-    who = Who(node_name="n1", expected_gpus=None, boot_id=before.boot)
+    who = NodeSettings(node_name="n1", expected_gpus=None, boot_id=before.boot)
     judgement = Judgement(who, DEFAULT_RULES, lambda: START)
     annotations = before.annotations if asked else {}
     judgement.observe(

@@ -105,7 +105,7 @@ def test_every_shipped_node_is_judged_healthy(collector):
     judged = Judged(collector.path)
     polled(collector, judged, rounds=6)
     assert judged.health() == ("Healthy", "AllChecksPassing")
-    assert judged.says() == set()
+    assert judged.findings() == set()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_fault_of_the_node_becomes_its_incident(collector, driver, edit, expec
     judged = Judged(collector.path)
     # What the shipped nodes say when they are checked for longer is asked above.
     polled(collector, judged, rounds=4 if driver else 1)
-    assert judged.says() == set(), "healthy before"
+    assert judged.findings() == set(), "healthy before"
     gpu = min(3, len(collector.gpus) - 1)
     set_gpu(collector.path, gpu, **edit)
     polled(collector, judged)

@@ -28,7 +28,7 @@ def test_the_inventory_of_a_gpu(collector):
 
 
 @on("h100-8-mig")
-def test_mig_is_seen(collector):
+def test_mig_mode_is_read(collector):
     assert [gpu.device.mig_mode for gpu in collector.gpus[:4]] == [True, True, True, False]
 
 

@@ -34,7 +34,7 @@ class Listener:
 
     def __init__(self, mode, poll_s):
         self.event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.said = []
+        self.messages = []
         self.link = NvmlLink(mode, self.event_queue.put, poll_s=poll_s)
 
     def until(self, kind, accept=lambda message: True):
@@ -45,10 +45,10 @@ class Listener:
                 message = self.event_queue.get(timeout=end - time.monotonic())
             except queue.Empty:
                 break
-            self.said.append(message)
+            self.messages.append(message)
             if isinstance(message, kind) and accept(message):
                 return message
-        raise AssertionError(f"no {kind.__name__} came; heard {self.said[-5:]}")
+        raise AssertionError(f"no {kind.__name__} came; heard {self.messages[-5:]}")
 
     def status(self, state):
         return self.until(NvmlStatus, lambda status: status.state is state)
@@ -80,15 +80,15 @@ def starting():
         listener.link.close(10.0)
 
 
-def test_it_tells_what_there_is_reads_everything_and_ends_when_asked(started_again, path):
+def test_it_sends_inventory_and_readings_and_ends_when_asked(started_again, path):
     heard = started_again(f"sim:{path}")
     hello = heard.until(Inventory)
     assert (hello.driver, len(hello.gpus)) == ("580.95.05", 8)
     heard.until(TopologySeen)
-    polled = {(m.gpu, s) for m in heard.said if isinstance(m, Readings) for s in m.values}
+    polled = {(m.gpu, s) for m in heard.messages if isinstance(m, Readings) for s in m.values}
     of_each_tier = (Signal.PRESENCE, Signal.REMAP_FAILURE, Signal.INFOROM_VALID)
     assert polled >= {(device.uuid, signal) for device in hello.gpus for signal in of_each_tier}
-    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
+    assert [m.state for m in heard.messages if isinstance(m, NvmlStatus)] == [SourceState.UP]
     pid = heard.link._child.pid
     assert heard.link.close(10.0) is True
     assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
@@ -114,7 +114,7 @@ def test_what_is_read_first_is_read_again_soon(started, path):
         heard.until(Readings, lambda m: m.values.get(Signal.REMAP_FAILURE) == 1)
 
 
-def test_an_xid_is_told_at_once_and_the_gpu_read_again(started, path):
+def test_an_xid_is_sent_at_once_and_the_gpu_read_again(started, path):
     heard = started(f"sim:{path}")
     heard.until(TopologySeen)
     set_gpu(path, 3, recovery_action=1)
@@ -175,7 +175,7 @@ def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     heard = started(f"sim:{path}")
     heard.until(TopologySeen)
     pid = heard.link._child.pid
-    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
+    monkeypatch.setattr(supervisor, "OVERDUE_S", 0.2)
     monkeypatch.setattr(supervisor, "KILL_AFTER_S", 0.4)
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 45})
     push_event(path, "xid", 3, 31)
@@ -185,16 +185,16 @@ def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
     # The next child gets the time that a start takes.
     monkeypatch.undo()
     assert died.state is SourceState.DOWN
-    assert "killed after a hang" in died.message
+    assert "hung and was killed" in died.message
     assert not Path(f"/proc/{pid}").exists()
     heard.status(SourceState.UP)
     assert heard.link._child.pid != pid
 
 
-def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch):
+def test_closing_does_not_wait_for_a_hung_child(started, path, monkeypatch):
     heard = started(f"sim:{path}")
     heard.until(TopologySeen)
-    monkeypatch.setattr(supervisor, "UNKNOWN_AFTER_S", 0.2)
+    monkeypatch.setattr(supervisor, "OVERDUE_S", 0.2)
     child = heard.link._child
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
     push_event(path, "xid", 3, 31)
@@ -203,7 +203,7 @@ def test_closing_leaves_a_hung_child_to_end_by_itself(started, path, monkeypatch
     assert child.wait(TIMEOUT_S) == 0, "its standard input closed: it left in order"
 
 
-def test_a_driver_restart_is_survived_without_a_word_of_alarm(started, path):
+def test_a_driver_restart_does_not_change_the_source_state(started, path):
     heard = started(f"sim:{path}")
     heard.until(TopologySeen)
     pid = heard.link._child.pid
@@ -211,7 +211,7 @@ def test_a_driver_restart_is_survived_without_a_word_of_alarm(started, path):
     heard.until(Inventory)
     heard.until(TopologySeen)
     assert heard.link._child.pid != pid
-    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
+    assert [m.state for m in heard.messages if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
 def test_a_mig_change_is_enumerated_again(started, path):
@@ -223,7 +223,7 @@ def test_a_mig_change_is_enumerated_again(started, path):
     assert hello.gpus[2].mig_mode is True
 
 
-def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_path):
+def test_a_node_without_a_gpu_is_not_an_error_and_finds_one_on_refresh(started, tmp_path):
     path = tmp_path / "one.yaml"
     shutil.copy(NODES / "h100-1.yaml", path)
     set_gpu(path, 0, unplugged=True)
@@ -234,10 +234,10 @@ def test_a_node_without_a_gpu_is_no_error_and_finds_one_when_told(started, tmp_p
     heard.link.reinitialise()
     assert [device.product for device in heard.until(Inventory).gpus] == ["NVIDIA H100 PCIe"]
     heard.until(TopologySeen)
-    assert [m.state for m in heard.said if isinstance(m, NvmlStatus)] == [SourceState.UP]
+    assert [m.state for m in heard.messages if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
-def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_again, path, monkeypatch):
+def test_a_child_that_cannot_be_started_is_reported_and_retried(started_again, path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     heard = started_again(f"sim:{path}")
     assert "cannot be started" in heard.until(Note).text
@@ -246,7 +246,7 @@ def test_a_child_that_cannot_be_started_is_told_and_tried_again(started_again, p
     heard.status(SourceState.UP)
 
 
-def test_the_child_takes_nothing_from_where_the_agent_was_started(
+def test_the_child_does_not_import_from_the_working_directory(
     started_again, path, tmp_path, monkeypatch
 ):
     for module in ("agent", "msgspec", "enum"):

@@ -61,14 +61,14 @@ def test_a_code_about_one_gpu(collector, code, edit, reading, found):
     set_gpu(collector.path, 3, **edit)
     values = polled(collector, judged)
     assert values.get(Signal.THERMAL_MARGIN) == reading
-    assert judged.says() == found
+    assert judged.findings() == found
     worst = {"Fatal": "Unhealthy", "Degraded": "Degraded"}
     severity = next(iter(found)).split()[1] if found else ""
     assert judged.health()[0] == worst.get(severity, "Healthy")
 
 
 @pytest.mark.parametrize("code", [6, 10, 27, 28])
-def test_what_may_pass_by_itself_is_asked_again_at_the_next_poll(collector, code):
+def test_a_temporary_failure_is_retried_at_the_next_poll(collector, code):
     set_gpu(collector.path, 3, errors={MARGIN: code})
     collector.poll(3, Tier.FAST)
     set_gpu(collector.path, 3, errors={})
@@ -76,7 +76,7 @@ def test_what_may_pass_by_itself_is_asked_again_at_the_next_poll(collector, code
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 13, 25])
-def test_what_will_not_change_is_asked_again_after_an_hour(collector, code):
+def test_an_unsupported_field_is_read_again_after_an_hour(collector, code):
     set_gpu(collector.path, 3, errors={MARGIN: code})
     collector.poll(3, Tier.FAST)
     set_gpu(collector.path, 3, errors={})
@@ -125,7 +125,7 @@ AT_INIT = [
 
 
 @pytest.mark.parametrize(("code", "reason"), AT_INIT)
-def test_a_code_at_initialisation_blinds_and_is_no_fault(link, path, code, reason):
+def test_a_code_at_initialisation_means_no_data_and_no_fault(link, path, code, reason):
     link, event_queue = link
     judged = Judged(path)
     set_node(path, init_error=code)
@@ -134,20 +134,20 @@ def test_a_code_at_initialisation_blinds_and_is_no_fault(link, path, code, reaso
     assert status.reason.value == reason
     assert not status.restart_agent, "it began so: another container would begin the same way"
     assert judged.health() == ("Unknown", reason)
-    assert judged.says() == set()
+    assert judged.findings() == set()
 
 
 @pytest.mark.parametrize(
     ("code", "reason"), [(4, "NoAccess"), (17, "NoAccess"), (999, "DriverAbsent")]
 )
-def test_the_same_answer_for_every_gpu_speaks_of_the_driver(link, path, code, reason):
+def test_the_same_code_for_every_gpu_is_a_driver_failure(link, path, code, reason):
     link, event_queue = link
     judged = Judged(path)
     set_node(path, errors={HANDLE: code})
     link.start()
     hear(event_queue, judged, is_down)
     assert judged.health() == ("Unknown", reason)
-    assert judged.says() == set()
+    assert judged.findings() == set()
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known before", "never seen"])
@@ -164,11 +164,11 @@ def test_an_unknown_error_for_one_gpu_leaves_the_others_their_health(link, path,
         set_gpu(path, 3, errors=fails)
         link.start()
     for _ in range(3):
-        said = hear(event_queue, judged, is_missing)
+        fact = hear(event_queue, judged, is_missing)
         judged.now += 15
-        judged.look()
-    assert bool(said.gpu) is known
-    assert judged.says() == {"GPUCountMismatch Degraded Report Investigate"}
+        judged.poll()
+    assert bool(fact.gpu) is known
+    assert judged.findings() == {"GPUCountMismatch Degraded Report Investigate"}
     assert judged.health()[0] == "Degraded"
 
 
@@ -217,4 +217,4 @@ def test_after_initialisation_18_and_999_ask_for_a_new_container(link, path, edi
     status = hear(event_queue, judged, is_down)
     assert (status.reason.value, status.restart_agent) == (reason, True)
     assert judged.health() == ("Unknown", reason)
-    assert judged.says() == set()
+    assert judged.findings() == set()

@@ -24,6 +24,7 @@ from agent.nvml.supervisor import (
     Spawn,
     State,
     StopOrder,
+    child_reported,
     close,
     exited,
     gsp_timeout_seen,
@@ -32,7 +33,6 @@ from agent.nvml.supervisor import (
     reinitialise,
     release,
     resume,
-    said,
     tick,
 )
 from rules.judge.observation import CallFailed, EventKind, GpuEvent, Inventory, SourceState
@@ -40,7 +40,7 @@ from tests.support.scenario.examples import examples
 
 
 def heard(message):
-    return partial(said, message=message)
+    return partial(child_reported, message=message)
 
 
 def ended(status):
@@ -93,13 +93,13 @@ class Bench:
 
 @pytest.fixture
 def bench():
-    """A child that said hello and then entered a call."""
+    """A child that sent its inventory and then entered a call."""
     bench = Bench()
     bench.feed(HELLO, CALL)
     return bench
 
 
-def words(outputs):
+def states(outputs):
     return [(o.status.state, o.status.reason) for o in outputs if isinstance(o, Emit)]
 
 
@@ -108,23 +108,23 @@ UP = (SourceState.UP, SourceReason.ANSWERING)
 RELEASED = (SourceState.RELEASED, SourceReason.RELEASED)
 
 
-def test_it_starts_a_child_and_is_up_with_its_first_word():
+def test_the_source_is_up_after_the_first_message_of_the_child():
     bench = Bench()
     assert bench.times(Spawn) == [1000.0]
-    assert words(bench.feed(HELLO)) == [UP]
-    assert words(bench.feed(HELLO)) == [], "the same state is reported once"
+    assert states(bench.feed(HELLO)) == [UP]
+    assert states(bench.feed(HELLO)) == [], "the same state is reported once"
 
 
 def test_a_call_is_hung_after_five_seconds_and_named_with_its_gpu(bench):
     assert bench.run(4.9) == []
-    (told,) = bench.run(0.2)
-    assert words([told]) == [DOWN_HUNG]
-    assert "nvmlDeviceGetTemperatureV for GPU-3 has not returned" in told.status.message
+    (emitted,) = bench.run(0.2)
+    assert states([emitted]) == [DOWN_HUNG]
+    assert "nvmlDeviceGetTemperatureV for GPU-3 has not returned" in emitted.status.message
 
 
-def test_a_call_that_returns_at_last_makes_it_up_again(bench):
+def test_the_source_is_up_again_when_a_hung_call_returns(bench):
     bench.run(60)
-    assert words(bench.feed(CALL)) == [UP]
+    assert states(bench.feed(CALL)) == [UP]
     assert bench.times(Kill) == []
 
 
@@ -134,22 +134,22 @@ def test_waiting_for_events_is_not_hanging(bench):
         assert bench.run(2.1) == []
 
 
-def test_silence_between_calls_is_a_hang_too(bench):
+def test_no_message_between_calls_is_a_hang(bench):
     bench.feed(heard(Note("hm")))
-    assert words(bench.run(10)) == [DOWN_HUNG]
+    assert states(bench.run(10)) == [DOWN_HUNG]
 
 
-def test_a_child_that_never_says_a_word_is_hung(bench):
+def test_a_child_that_sends_nothing_is_hung(bench):
     bench = Bench()
-    assert words(bench.run(14.9)) == []
-    assert words(bench.run(0.2)) == [DOWN_HUNG]
+    assert states(bench.run(14.9)) == []
+    assert states(bench.run(0.2)) == [DOWN_HUNG]
 
 
 def test_a_child_that_hung_before_its_first_answer_is_up_only_with_that_answer():
     bench = Bench()
     bench.run(20)
-    assert words(bench.feed(CALL)) == []
-    assert words(bench.feed(HELLO)) == [UP]
+    assert states(bench.feed(CALL)) == []
+    assert states(bench.feed(HELLO)) == [UP]
 
 
 def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(bench):
@@ -157,7 +157,7 @@ def test_a_hung_child_is_killed_after_two_minutes_and_replaced_only_when_reaped(
     bench.run(600)
     assert bench.times(Kill) == [called + 120.0]
     assert len(bench.times(Spawn)) == 1, "unreaped: it may be stuck in the kernel"
-    assert words(bench.feed(ended(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
+    assert states(bench.feed(ended(-9))) == [(SourceState.DOWN, SourceReason.CHILD_DIED)]
     bench.run(1.1)
     assert len(bench.times(Spawn)) == 2
 
@@ -209,20 +209,18 @@ def failed(code):
     "before", [(HELLO, ended(1)), failed(10)], ids=["worked", "other trouble"]
 )
 @INIT_CODES
-def test_a_trouble_that_came_up_while_the_container_ran_may_need_a_new_one(
-    before, code, reason, restarts
-):
+def test_a_failure_that_began_in_this_container_may_need_a_new_one(before, code, reason, restarts):
     bench = Bench()
     bench.feed(*before)
     bench.run(10)
-    *_, told = bench.feed(*failed(code))
-    assert (told.status.reason, told.status.restart_agent) == (reason, restarts)
+    *_, emitted = bench.feed(*failed(code))
+    assert (emitted.status.reason, emitted.status.restart_agent) == (reason, restarts)
 
 
-def test_a_fault_of_one_gpu_does_not_explain_a_death(bench):
+def test_a_fault_of_one_gpu_is_not_the_reason_of_an_exit(bench):
     lost = CallFailed(at=0.0, call="nvmlDeviceGetFieldValues", code=15, gpu="GPU-3")
-    (told,) = bench.feed(heard(lost), ended(-11))
-    assert told.status.reason is SourceReason.CHILD_DIED
+    (emitted,) = bench.feed(heard(lost), ended(-11))
+    assert emitted.status.reason is SourceReason.CHILD_DIED
 
 
 def test_restarts_back_off_to_a_minute():
@@ -237,7 +235,7 @@ def test_restarts_back_off_to_a_minute():
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_child_that_lived_a_minute_earns_a_quick_restart():
+def test_a_child_that_ran_a_minute_is_restarted_quickly():
     bench = Bench()
     for _ in range(5):
         bench.feed(ended(1))
@@ -248,13 +246,13 @@ def test_a_child_that_lived_a_minute_earns_a_quick_restart():
     assert next_deadline(bench.state) == bench.now + 1
 
 
-def test_a_driver_that_went_away_is_met_with_a_fresh_child_at_once(bench):
+def test_an_unloaded_driver_gets_a_new_child_at_once(bench):
     bench.now += 300
     outputs = bench.feed(CALL, ended(EXIT_REINITIALISE))
     assert [type(output) for output in outputs] == [Spawn]
 
 
-def test_an_ordered_fresh_start_is_no_alarm_but_no_storm_either(bench):
+def test_a_requested_restart_is_quiet_and_rate_limited(bench):
     assert bench.feed(reinitialise) == [Send(Reinitialise())]
     assert [type(o) for o in bench.feed(ended(EXIT_REINITIALISE))] == [Spawn]
     bench.feed(HELLO, CALL)
@@ -275,32 +273,32 @@ def test_an_arriving_gpu_ends_the_wait_for_an_absent_driver(bench):
 def test_release_and_resume(bench):
     assert bench.feed(approved("driver upgrade")) == [Send(Finish())]
     assert bench.feed(approved("again")) == [], "idempotent"
-    assert words(bench.feed(ended(0))) == [RELEASED]
+    assert states(bench.feed(ended(0))) == [RELEASED]
     assert bench.run(86400) == []
     assert [type(output) for output in bench.feed(resume)] == [Spawn]
     assert bench.feed(resume) == []
 
 
-def test_resume_before_the_child_has_gone_waits_for_its_end_without_alarm(bench):
+def test_resume_waits_for_the_end_of_the_old_child(bench):
     bench.feed(approved("upgrade"), resume)
     assert len(bench.times(Spawn)) == 1
     assert [type(output) for output in bench.feed(ended(0))] == [Spawn]
 
 
-def test_a_child_that_will_not_let_go_is_told_and_released_once_it_ends(bench):
+def test_a_hung_child_is_reported_down_and_released_when_it_ends(bench):
     bench.feed(approved("upgrade"))
-    assert DOWN_HUNG in words(bench.run(61))
-    assert words(bench.feed(ended(0))) == [RELEASED]
+    assert DOWN_HUNG in states(bench.run(61))
+    assert states(bench.feed(ended(0))) == [RELEASED]
 
 
 def test_release_of_a_child_that_is_waiting_to_be_started():
     bench = Bench()
     bench.feed(ended(1))
-    assert words(bench.feed(approved("upgrade"))) == [RELEASED]
+    assert states(bench.feed(approved("upgrade"))) == [RELEASED]
     assert bench.run(600) == []
 
 
-def test_close_leaves_a_hung_child_to_itself_and_never_kills_it_early(bench):
+def test_close_leaves_a_hung_child_running(bench):
     bench.feed(partial(close, timeout_s=60.0))
     assert bench.run(61)[-1] == StopOrder(clean=False)
     assert bench.times(Kill) == []
@@ -336,9 +334,9 @@ def test_never_two_children_never_an_early_or_frequent_kill(steps):
     seen = {"alive": True, "entered": bench.now, "gsp": -1e9, "killed": -1e9}
 
     def check(act, argument):
-        mark = len(bench.log)
+        begin = len(bench.log)
         act(argument)
-        for at, output in bench.log[mark:]:
+        for at, output in bench.log[begin:]:
             if isinstance(output, Spawn):
                 assert not seen["alive"]
                 seen.update(alive=True, entered=at)
@@ -351,11 +349,11 @@ def test_never_two_children_never_an_early_or_frequent_kill(steps):
 
     for event, seconds in steps:
         what = getattr(event, "func", event)
-        if what in (exited, said) and not seen["alive"]:
+        if what in (exited, child_reported) and not seen["alive"]:
             continue
         if what is exited:
             seen["alive"] = False
-        if what is said:
+        if what is child_reported:
             seen["entered"] = bench.now
         if what is gsp_timeout_seen or event is XID_119:
             seen["gsp"] = bench.now
@@ -363,9 +361,9 @@ def test_never_two_children_never_an_early_or_frequent_kill(steps):
         check(bench.run, seconds)
 
 
-def test_a_driver_that_fails_for_days_is_still_tried_every_minute():
+def test_a_driver_that_fails_for_days_is_retried_every_minute():
     """1024 failures a minute apart are 17 hours; no number of them ends the agent."""
     bench = Bench()
     bench.state = bench.state._replace(attempts=5000)
-    assert words(bench.feed(ended(1)))
+    assert states(bench.feed(ended(1)))
     assert (next_deadline(bench.state) or 0.0) - bench.now == 60.0

@@ -113,7 +113,7 @@ def test_an_unknown_authority_is_unreachable(hosted: HostedServer) -> None:
     assert raised.value.status == 0
 
 
-def test_a_watch_tells_changes_of_this_node_only(hosted: HostedServer, tmp_path: Path) -> None:
+def test_a_watch_returns_changes_of_this_node_only(hosted: HostedServer, tmp_path: Path) -> None:
     kube = kube_of(hosted, tmp_path)
     client = hosted.server.client
     node = kube.node("gpu-1")
@@ -126,7 +126,7 @@ def test_a_watch_tells_changes_of_this_node_only(hosted: HostedServer, tmp_path:
     assert (kind, seen.metadata.name, seen.metadata.labels) == ("MODIFIED", "gpu-1", {"a": "b"})
 
 
-def test_a_watch_that_expires_says_gone(hosted: HostedServer, tmp_path: Path) -> None:
+def test_a_watch_that_expires_ends_with_410(hosted: HostedServer, tmp_path: Path) -> None:
     kube = kube_of(hosted, tmp_path)
     events = kube.watch_node("gpu-1", kube.node("gpu-1").metadata.resource_version)
     patch = {"metadata": {"labels": {"c": "d"}}}
@@ -138,7 +138,7 @@ def test_a_watch_that_expires_says_gone(hosted: HostedServer, tmp_path: Path) ->
     assert raised.value.status == 410
 
 
-def test_a_watch_that_falls_silent_ends_as_the_remediators_does(
+def test_a_watch_without_data_ends(
     hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert signature(Reflector).parameters["silence_s"].default == WATCH_SILENCE_S == 90.0
@@ -171,7 +171,7 @@ def test_an_api_server_with_an_ipv6_address_is_reached(tmp_path: Path) -> None:
         pytest.param(200, b"[" + b" " * (5 << 20) + b"]", id="five megabytes"),
     ],
 )
-def test_answers_that_no_api_server_gives_are_errors(status: int, body: bytes) -> None:
+def test_invalid_responses_are_errors(status: int, body: bytes) -> None:
     with answering(status, body) as kube, pytest.raises(KubeError) as raised:
         kube.node("gpu-1")
     assert raised.value.status == status
@@ -190,14 +190,14 @@ def test_answers_that_no_api_server_gives_are_errors(status: int, body: bytes) -
         ("Sat, 21 Nov 2026 14:00:00 GMT", 0.0),
     ],
 )
-def test_what_is_told_to_be_waited_for_is_bounded(header: str, wait_s: float) -> None:
+def test_retry_after_is_bounded(header: str, wait_s: float) -> None:
     with answering(429, b"{}", {"Retry-After": header}) as kube:
         with pytest.raises(KubeError) as raised:
             kube.node("gpu-1")
         assert raised.value.retry_after_s == wait_s
 
 
-def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_does_not_end_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.publish.client.ANSWER_WITHIN_S", 0.2)
     with answering(200, b" " * 10_000, {}, pause_s=0.02) as kube:
         with pytest.raises(KubeError) as raised:
@@ -205,9 +205,7 @@ def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch
         assert raised.value.reason == "TooSlow"
 
 
-def test_a_token_that_was_renewed_is_read_again_after_a_refusal(
-    hosted: HostedServer, tmp_path: Path
-) -> None:
+def test_a_renewed_token_is_read_after_a_refusal(hosted: HostedServer, tmp_path: Path) -> None:
     token, ca = tmp_path / "token", tmp_path / "ca.pem"
     token.write_text("expired\n")
     ca.write_bytes(hosted.server.ca_pem or b"")
@@ -219,7 +217,7 @@ def test_a_token_that_was_renewed_is_read_again_after_a_refusal(
     assert kube.node("gpu-1").metadata.name == "gpu-1"
 
 
-def test_an_authority_that_was_renewed_is_read_again_after_a_refusal(
+def test_a_renewed_ca_is_read_after_a_refusal(
     hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.publish.client.RELOAD_EVERY_S", 0.0)

@@ -9,7 +9,7 @@ from tests.support.agent.publish_parts import a_server
 NODE = "gpu-1"
 
 
-def test_a_watch_that_expires_each_time_makes_requests_ever_rarer() -> None:
+def test_a_watch_that_always_expires_backs_off() -> None:
     """The read before each watch succeeds: it must not keep the requests from becoming rare."""
     with a_server(defined=False) as server:
         server.add_node(NODE)

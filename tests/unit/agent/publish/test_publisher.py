@@ -16,7 +16,7 @@ from agent.publish.writers import HealthWriter
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
 from rules.judge.messages import NodeEvent
-from tests.support.agent.publish_parts import Server, a_server, verdict
+from tests.support.agent.publish_parts import Server, a_server, health_status
 
 NODE = "gpu-1"
 
@@ -32,8 +32,10 @@ class Running:
     def __init__(self, server: Server, pod: str = "") -> None:
         self.server = server
         self._signed = PublisherPod(pod=f"ns/{pod}", pod_uid=pod)
-        self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.publisher = Publisher(server.kube, NODE, tell=self.told.put, luck=lambda: 0.0)
+        self.messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.publisher = Publisher(
+            server.kube, NODE, notify=self.messages.put, uniform=lambda: 0.0
+        )
         self._serial = 0
 
     def begin(self) -> Running:
@@ -43,18 +45,18 @@ class Running:
 
     def submit(self, health: str = "Healthy") -> int:
         self._serial += 1
-        signed = verdict(health, publisher=self._signed)
+        signed = health_status(health, publisher=self._signed)
         self.publisher.submit(Wanted(serial=self._serial, publication=signed))
         return self._serial
 
     def until(self, kind: type, enough: Callable[[Any], bool] = lambda _: True) -> Any:
         while True:
-            told = self.told.get(timeout=20.0)
-            if isinstance(told, kind) and enough(told):
-                return told
+            message = self.messages.get(timeout=20.0)
+            if isinstance(message, kind) and enough(message):
+                return message
 
     def accepted(self, serial: int) -> Accepted:
-        found: Accepted = self.until(Accepted, lambda told: told.wanted.serial == serial)
+        found: Accepted = self.until(Accepted, lambda message: message.wanted.serial == serial)
         return found
 
 
@@ -66,13 +68,13 @@ def running(server: Server) -> Iterator[Running]:
     started.publisher.close(5.0)
 
 
-def test_the_past_is_told_once_before_anything_is_written(running: Running) -> None:
+def test_the_published_status_is_reported_once_before_any_write(running: Running) -> None:
     assert running.until(Known) == Known(status=None)
     assert running.server.health(NODE) is None
     running.accepted(running.submit())
 
 
-def test_a_past_that_may_not_be_read_yet_is_waited_for(server: Server) -> None:
+def test_a_status_that_is_forbidden_at_first_is_waited_for(server: Server) -> None:
     first = Running(server).begin()
     first.until(Known)
     first.accepted(first.submit("Unhealthy"))
@@ -87,19 +89,19 @@ def test_a_past_that_may_not_be_read_yet_is_waited_for(server: Server) -> None:
     assert known.status.health == "Unhealthy"
 
 
-def test_a_past_that_may_never_be_read_does_not_hold_up_the_node(server: Server) -> None:
-    lane = HealthWriter(server.kube, NODE, luck=lambda: 0.5)
+def test_a_status_that_stays_forbidden_does_not_delay_the_node(server: Server) -> None:
+    writer = HealthWriter(server.kube, NODE, uniform=lambda: 0.5)
     refused = ApiError(403, "Forbidden", "no rights")
     server.faults.fail(refused, method="GET", path=f"gpunodehealths/{NODE}", times=None)
     now = 0.0
-    while not lane.known:
+    while not writer.known:
         assert now < 60.0
-        now = max(now + 0.1, lane.read(now).until)
+        now = max(now + 0.1, writer.read(now).until)
     assert now > 5.0
-    assert lane.status is None
+    assert writer.status is None
 
 
-def test_the_newest_of_many_verdicts_is_what_stands(running: Running) -> None:
+def test_the_newest_of_many_health_statuses_is_published(running: Running) -> None:
     for number in range(200):
         serial = running.submit("Unhealthy" if number % 2 else "Healthy")
     serial = running.submit("Unhealthy")
@@ -108,18 +110,18 @@ def test_the_newest_of_many_verdicts_is_what_stands(running: Running) -> None:
     assert running.server.condition(NODE, "GPUHealthy") == "False"
 
 
-def test_a_verdict_survives_an_api_server_that_fails(running: Running) -> None:
+def test_a_health_status_is_retried_until_the_api_server_accepts_it(running: Running) -> None:
     running.until(Known)
     running.server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=6)
     serial = running.submit("Unhealthy")
     assert "503" in running.until(Trouble).sentence
-    running.until(Trouble, lambda told: not told.sentence)  # it is over
+    running.until(Trouble, lambda message: not message.sentence)  # it is over
     running.accepted(serial)
     assert running.server.condition(NODE, "GPUHealthy") == "False"
     assert running.publisher.report().failures == 0
 
 
-def test_without_an_api_server_the_end_does_not_wait_for_ever(server: Server) -> None:
+def test_closing_without_an_api_server_ends_in_time(server: Server) -> None:
     running = Running(server).begin()
     running.until(Known)
     server.faults.fail(ApiError(500, "InternalError", "away"), path=NODE, times=None)
@@ -127,7 +129,7 @@ def test_without_an_api_server_the_end_does_not_wait_for_ever(server: Server) ->
     assert not running.publisher.close(0.2)
 
 
-def test_where_nothing_could_be_written_the_end_comes_after_one_more_attempt(
+def test_a_failing_publisher_closes_after_one_more_attempt(
     server: Server,
 ) -> None:
     running = Running(server).begin()
@@ -140,7 +142,7 @@ def test_where_nothing_could_be_written_the_end_comes_after_one_more_attempt(
     assert away.hits > before
 
 
-def test_an_api_server_that_is_back_gets_the_last_verdict(server: Server) -> None:
+def test_the_last_health_status_is_published_after_an_outage(server: Server) -> None:
     running = Running(server).begin()
     running.until(Known)
     server.faults.fail(ApiError(503, "ServiceUnavailable", "away"), path=NODE, times=None)
@@ -151,7 +153,7 @@ def test_an_api_server_that_is_back_gets_the_last_verdict(server: Server) -> Non
     assert server.condition(NODE, "GPUHealthy") == "False"
 
 
-def test_without_a_node_there_is_nothing_to_wait_for(server: Server) -> None:
+def test_closing_without_a_node_does_not_wait(server: Server) -> None:
     running = Running(server)
     running.publisher.start()
     running.until(Known)
@@ -175,7 +177,7 @@ def test_events_name_the_nodes_real_uid(running: Running) -> None:
     )
 
 
-def test_an_event_that_is_refused_is_dropped_and_the_verdict_goes_on(running: Running) -> None:
+def test_a_refused_event_is_dropped_and_publishing_continues(running: Running) -> None:
     running.until(Known)
     running.accepted(running.submit())
     refused = ApiError(403, "Forbidden", "no events for you")
@@ -185,21 +187,23 @@ def test_an_event_that_is_refused_is_dropped_and_the_verdict_goes_on(running: Ru
     assert running.server.events() == []
 
 
-def test_an_agent_that_a_newer_one_replaced_writes_nothing_and_says_so(server: Server) -> None:
+def test_an_agent_replaced_by_a_newer_one_writes_nothing(server: Server) -> None:
     old, new = Running(server, "old"), Running(server, "new")
     for each in (old, new):
         each.begin().accepted(each.submit())
     writes = old.publisher.report().writes
     last = old.submit("Unhealthy")
     assert not old.publisher.close(3600.0), "it did not wait for what cannot be"
-    said = [old.told.get() for _ in range(old.told.qsize())]
-    assert not [each for each in said if isinstance(each, Accepted) and each.wanted.serial == last]
+    messages = [old.messages.get() for _ in range(old.messages.qsize())]
+    assert not [
+        each for each in messages if isinstance(each, Accepted) and each.wanted.serial == last
+    ]
     assert old.publisher.report().writes == writes
     assert server.condition(NODE, "GPUHealthy") == "True"
     assert new.publisher.close(10.0)
 
 
-def test_an_error_nobody_foresaw_does_not_end_publishing(
+def test_an_unexpected_error_does_not_end_publishing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = HealthWriter.turn

@@ -12,7 +12,13 @@ from agent.publish.writers import REPAIR_SPACING_S, HealthWriter, NodeWriter
 from hack.sim.cluster.errors import ApiError
 from rules.api.health import PublisherPod
 from rules.judge.health_object import Publication
-from tests.support.agent.publish_parts import Server, a_server, counted, verdict, with_evidence
+from tests.support.agent.publish_parts import (
+    Server,
+    a_server,
+    counted,
+    health_status,
+    with_evidence,
+)
 
 WALL = 1_800_000_000.0
 _numbers = count(1)
@@ -40,15 +46,15 @@ class Publishing:
         if exists:
             server.add_node(self.name)
         self.now = 1000.0
-        self.nodes = NodeWriter(server.kube, self.name, luck=lambda: 0.5)
-        self.healths = HealthWriter(server.kube, self.name, luck=lambda: 0.5)
+        self.nodes = NodeWriter(server.kube, self.name, uniform=lambda: 0.5)
+        self.healths = HealthWriter(server.kube, self.name, uniform=lambda: 0.5)
 
     @property
     def writes(self) -> tuple[int, int]:
         return self.nodes.writes, self.healths.writes
 
     @property
-    def word(self) -> str:
+    def health(self) -> str:
         health = self.server.health(self.name)
         return "" if health is None else health.get("status", {}).get("health", "")
 
@@ -79,23 +85,23 @@ def settled(publishing: Publishing, wanted: Publication) -> None:
 
 
 def test_times_and_cursor_alone_cause_no_write(publishing: Publishing) -> None:
-    settled(publishing, verdict())
+    settled(publishing, health_status())
     before = publishing.writes
-    moved = verdict(observed_at="2026-01-02T04:00:00Z")
+    moved = health_status(observed_at="2026-01-02T04:00:00Z")
     assert publishing.later(100).turn(moved)
     assert publishing.writes == before
 
 
 def test_a_reassertion_is_not_stored(publishing: Publishing) -> None:
-    settled(publishing, verdict())
+    settled(publishing, health_status())
     versions, writes = publishing.server.stored(publishing.name), publishing.writes
-    assert publishing.later(400).turn(verdict())
+    assert publishing.later(400).turn(health_status())
     assert publishing.writes == (writes[0] + 1, writes[1] + 1)
     assert publishing.server.stored(publishing.name) == versions
 
 
-def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
-    sick = verdict("Unhealthy")
+def test_counts_are_written_once_a_minute(publishing: Publishing) -> None:
+    sick = health_status("Unhealthy")
     settled(publishing, sick)
     before = publishing.writes
     assert publishing.later(10).turn(counted(sick, 2))
@@ -106,11 +112,11 @@ def test_counts_ride_along_once_a_minute(publishing: Publishing) -> None:
     assert health["status"]["incidents"][0]["count"] == 3
 
 
-def test_evidence_is_noted_at_once_and_of_a_flood_every_five_seconds(
+def test_new_evidence_is_written_at_once_and_then_every_five_seconds(
     publishing: Publishing,
 ) -> None:
     """Whoever asks why a moment after the health status reads what it rests on."""
-    sick = verdict("Unhealthy")
+    sick = health_status("Unhealthy")
     settled(publishing, sick)
     before = publishing.writes
     assert publishing.later(10).turn(with_evidence(sick, "the second line"))
@@ -127,16 +133,18 @@ def test_the_transition_time_moves_with_the_status_only(publishing: Publishing) 
         conditions = publishing.server.node(publishing.name)["status"]["conditions"]
         return next(c["lastTransitionTime"] for c in conditions if c["type"] == "GPUHealthy")
 
-    settled(publishing, verdict())
+    settled(publishing, health_status())
     first = since()
-    reworded = replace(verdict(), conditions=(replace(verdict().conditions[0], reason="Other"),))
+    reworded = replace(
+        health_status(), conditions=(replace(health_status().conditions[0], reason="Other"),)
+    )
     settled(publishing.later(50), reworded)
     assert since() == first
-    settled(publishing.later(50), verdict("Unhealthy"))
+    settled(publishing.later(50), health_status("Unhealthy"))
     assert since() != first
 
 
-def test_failures_are_retried_ever_more_slowly_and_end(publishing: Publishing) -> None:
+def test_failures_are_retried_with_back_off(publishing: Publishing) -> None:
     fault = publishing.server.faults.fail(
         ApiError(503, "ServiceUnavailable", "not now"), path=publishing.name, times=None
     )
@@ -150,27 +158,27 @@ def test_failures_are_retried_ever_more_slowly_and_end(publishing: Publishing) -
     assert "503" in publishing.healths.trouble
     publishing.server.faults.clear()
     assert fault.hits == 4
-    settled(publishing, verdict())
+    settled(publishing, health_status())
     assert publishing.healths.trouble == ""
 
 
-def test_a_write_that_is_answered_409_each_time_becomes_rare_and_is_reported(
+def test_repeated_conflicts_back_off_and_are_reported(
     publishing: Publishing,
 ) -> None:
     """The reads between the writes succeed: they must not keep the writes from becoming rare."""
-    settled(publishing, verdict())
+    settled(publishing, health_status())
     refused = publishing.server.faults.fail(
         ApiError(409, "Conflict", "denied by a webhook"), method="PUT", times=None
     )
     node = publishing.server.kube.node(publishing.name)
     for _ in range(240):
-        publishing.healths.turn(verdict("Unhealthy"), node, publishing.now)
+        publishing.healths.turn(health_status("Unhealthy"), node, publishing.now)
         publishing.later(0.5)
     assert 4 <= refused.hits <= 12, "in two minutes"
     assert publishing.healths.failures == refused.hits
     assert "denied by a webhook" in publishing.healths.trouble
     publishing.server.faults.clear()
-    settled(publishing.later(60), verdict("Unhealthy"))
+    settled(publishing.later(60), health_status("Unhealthy"))
     assert publishing.healths.failures == 0
     assert publishing.healths.trouble == ""
 
@@ -181,25 +189,26 @@ def test_retry_after_is_honoured(publishing: Publishing) -> None:
     assert turn.until - publishing.now >= 10
 
 
-def test_an_edit_of_the_health_object_is_put_right(publishing: Publishing) -> None:
-    settled(publishing, verdict())
+def test_an_edit_of_the_health_object_is_corrected(publishing: Publishing) -> None:
+    settled(publishing, health_status())
     health = publishing.server.health(publishing.name)
     publishing.server.put_health({**health, "status": {**health["status"], "health": "Unknown"}})
-    publishing.later(400).turn(verdict())
-    settled(publishing.later(1), verdict())
-    assert publishing.word == "Healthy"
+    publishing.later(400).turn(health_status())
+    settled(publishing.later(1), health_status())
+    assert publishing.health == "Healthy"
 
 
-def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publishing) -> None:
+def test_the_newer_of_two_agents_publishes(publishing: Publishing) -> None:
     def signed(pod: str, health: str = "Healthy") -> Publication:
-        return verdict(health, publisher=PublisherPod(pod=f"ns/{pod}", pod_uid=pod))
+        return health_status(health, publisher=PublisherPod(pod=f"ns/{pod}", pod_uid=pod))
 
     def publisher() -> str:
         status = publishing.server.health(publishing.name)["status"]
         return str(status["publisher"]["podUID"])
 
     old, new = (
-        HealthWriter(publishing.server.kube, publishing.name, luck=lambda: 0.5) for _ in range(2)
+        HealthWriter(publishing.server.kube, publishing.name, uniform=lambda: 0.5)
+        for _ in range(2)
     )
     publishing.healths = old
     settled(publishing, signed("old"))
@@ -223,19 +232,19 @@ def test_of_two_agents_the_one_that_started_later_has_the_word(publishing: Publi
     assert publisher() == "new"
 
 
-def test_a_health_object_that_vanished_is_made_again_within_a_minute(
+def test_a_deleted_health_object_is_created_again_within_a_minute(
     publishing: Publishing,
 ) -> None:
     """A definition that is replaced takes all objects along, and no health status changes
     meanwhile.
     """
-    settled(publishing, verdict())
+    settled(publishing, health_status())
     publishing.server.delete_health(publishing.name)
-    publishing.later(48).turn(verdict())
-    assert publishing.word == "Healthy"
+    publishing.later(48).turn(health_status())
+    assert publishing.health == "Healthy"
 
 
-def test_an_edit_of_the_node_is_put_right_and_not_fought_over(publishing: Publishing) -> None:
+def test_an_edit_of_the_node_is_corrected_at_a_limited_rate(publishing: Publishing) -> None:
     def tamper() -> None:
         patch = {"metadata": {"labels": {"gpuward.io/health": "unhealthy"}}}
         publishing.server.patch_node(publishing.name, patch)
@@ -243,7 +252,7 @@ def test_an_edit_of_the_node_is_put_right_and_not_fought_over(publishing: Publis
     def label() -> str:
         return publishing.server.node(publishing.name)["metadata"]["labels"]["gpuward.io/health"]
 
-    same = verdict()
+    same = health_status()
     settled(publishing, same)
     tamper()
     publishing.turn(same)
@@ -255,32 +264,32 @@ def test_an_edit_of_the_node_is_put_right_and_not_fought_over(publishing: Publis
     assert label() == "healthy"
 
 
-def test_a_new_verdict_does_not_wait_for_the_repair_of_the_old_one(
+def test_a_new_health_status_does_not_wait_for_a_correction(
     publishing: Publishing,
 ) -> None:
-    same = verdict()
+    same = health_status()
     settled(publishing, same)
     publishing.server.patch_node(
         publishing.name, {"metadata": {"labels": {"gpuward.io/health": "unknown"}}}
     )
     publishing.turn(same)
-    publishing.later(1).turn(verdict("Unhealthy"))
+    publishing.later(1).turn(health_status("Unhealthy"))
     assert publishing.server.condition(publishing.name, "GPUHealthy") == "False"
 
 
-def test_without_the_definitions_the_node_still_gets_its_verdict(bare_server: Server) -> None:
+def test_without_the_crds_the_node_still_gets_its_conditions(bare_server: Server) -> None:
     publishing = Publishing(bare_server)
-    assert not publishing.turn(verdict())
+    assert not publishing.turn(health_status())
     assert bare_server.condition(publishing.name, "GPUHealthy") == "True"
-    assert "apply the CRDs" in publishing.healths.trouble
+    assert "Apply the CRDs" in publishing.healths.trouble
     bare_server.define()
-    settled(publishing.later(120), verdict())
-    assert publishing.word == "Healthy"
+    settled(publishing.later(120), health_status())
+    assert publishing.health == "Healthy"
 
 
-def test_a_missing_node_is_named(server: Server) -> None:
+def test_a_missing_node_is_reported_with_its_name(server: Server) -> None:
     existing, missing = Publishing(server), Publishing(server, exists=False)
     node = server.kube.node(existing.name)
-    missing.nodes.turn(verdict(), node, 1000.0, WALL)
-    assert missing.nodes.trouble.startswith(f"node {missing.name} does not exist")
+    missing.nodes.turn(health_status(), node, 1000.0, WALL)
+    assert missing.nodes.trouble.startswith(f"Node {missing.name} does not exist")
     assert "--node-name" in missing.nodes.trouble

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sources.kernel_log import KernelRing, NoRereadError, kept, messages, news, read_ring
+from agent.sources.kernel_log import KernelRing, NoRereadError, kept, messages, new_text, read_ring
 from tests.support.agent.kernel_log_parts import XID79, Facts, sieve
 
 
@@ -31,10 +31,10 @@ def line(second: float, text: str = XID79, prefix: int = 4) -> bytes:
         ),
     ],
 )
-def test_what_is_new_is_found_by_the_bytes_before_it(
+def test_new_text_is_found_by_comparison_with_the_last_read(
     before: bytes, ring: bytes, fresh: bytes, gap: bool
 ) -> None:
-    assert news(kept(before), ring) == (fresh, gap)
+    assert new_text(kept(before), ring) == (fresh, gap)
 
 
 def test_each_line_is_reported_once_over_many_reads() -> None:
@@ -49,7 +49,7 @@ def test_each_line_is_reported_once_over_many_reads() -> None:
     assert [seen.lookback for seen in facts.lines] == [True, False, False, False, False]
 
 
-def test_a_ring_that_turned_over_is_a_gap() -> None:
+def test_an_overwritten_ring_is_a_gap() -> None:
     facts = Facts()
     ring = KernelRing(sieve(), facts)
     ring.take(line(1), lookback=True)
@@ -57,12 +57,12 @@ def test_a_ring_that_turned_over_is_a_gap() -> None:
     assert len(facts.gaps) == 1
 
 
-def test_a_ring_that_was_cleared_is_no_gap_and_its_new_lines_are_read() -> None:
+def test_a_cleared_ring_is_not_a_gap() -> None:
     before = b"".join(line(n) for n in range(100))
-    assert news(kept(before), b"", 1 << 18) == (b"", False)
-    assert news(kept(before), line(200), 1 << 18) == (line(200), False)
+    assert new_text(kept(before), b"", 1 << 18) == (b"", False)
+    assert new_text(kept(before), line(200), 1 << 18) == (line(200), False)
     full = b"".join(line(n) for n in range(1000, 3000))
-    assert news(kept(before), full, 1 << 18) == (full, True), "a full ring may have lost lines"
+    assert new_text(kept(before), full, 1 << 18) == (full, True), "a full ring may have lost lines"
 
 
 UNDATED = f"<4>{XID79}\n".encode()
@@ -87,10 +87,10 @@ UNDATED = f"<4>{XID79}\n".encode()
         ),
     ],
 )
-def test_without_the_kernel_s_time_identical_lines_are_told_apart(
+def test_identical_lines_without_times_are_counted_correctly(
     before: bytes, ring: bytes, fresh: bytes, gap: bool
 ) -> None:
-    assert news(kept(before), ring, 1 << 18) == (fresh, gap)
+    assert new_text(kept(before), ring, 1 << 18) == (fresh, gap)
 
 
 def test_lines_of_user_space_are_refused() -> None:
@@ -117,7 +117,7 @@ def test_the_real_ring_can_be_read() -> None:
 
 KMSG = (
     b"4,1,1000000,-;NVRM: first\n SUBSYSTEM=pci\n"
-    b"12,2,2000000,-;NVRM: said by user space\n"
+    b"12,2,2000000,-;NVRM: from user space\n"
     b"no record at all\n"
     b"4,3,3000000,-;NVRM: second\n"
 )
@@ -130,11 +130,11 @@ def test_records_of_a_file_with_their_times(tmp_path: Path) -> None:
     texts = [each.text for each in found]
     assert texts[0] == b"NVRM: first"
     assert b"NVRM: second" in texts
-    assert b"NVRM: said by user space" not in texts
+    assert b"NVRM: from user space" not in texts
     assert found[0].since_boot_s == 1.0
     assert found[0].at is not None
     accepted = [each.text for each in messages(str(log), accept_user=True)]
-    assert b"NVRM: said by user space" in accepted
+    assert b"NVRM: from user space" in accepted
 
 
 def test_of_a_large_file_the_end_is_read(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_of_a_large_file_the_end_is_read(tmp_path: Path) -> None:
     assert [m.text for m in messages(str(log)) if m.text.startswith(b"NVRM")] == [b"NVRM: new"]
 
 
-def test_what_cannot_be_read_again_is_said(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_again_is_an_error(tmp_path: Path) -> None:
     fifo = tmp_path / "kmsg"
     os.mkfifo(fifo)
     modes = {"off": "is off", "/nowhere/kmsg": "cannot be read", str(fifo): "only once"}

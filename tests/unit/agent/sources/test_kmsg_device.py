@@ -63,7 +63,7 @@ TOO_LARGE = OSError(22, "Invalid argument")
         pytest.param([1, TOO_LARGE, 3], -1, {1: True, 3: True}, (0, 1), id="too large"),
     ],
 )
-def test_records_are_look_back_or_new_and_what_is_lost_is_counted(
+def test_records_are_lookback_or_new_and_lost_ones_are_counted(
     ring: Path, script: list[Any], after: int, seen: dict[int, bool], counted: tuple[int, int]
 ) -> None:
     """The first record written after the start is number 12."""
@@ -108,7 +108,7 @@ def test_uninteresting_records_move_the_cursor_but_are_not_parsed(ring: Path) ->
     assert facts.all == [KernelRead(at=facts.all[0].at, boot_id="boot-1", sequence=2)]
 
 
-def test_a_device_that_fails_is_said_and_read_again(
+def test_a_failing_device_is_reported_and_retried(
     ring: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.sources.kmsg.RETRY_S", 0.01)

@@ -48,7 +48,7 @@ def followed(log: Path) -> Iterator[Followed]:
     followed.reader.close()
 
 
-def test_what_the_file_holds_at_the_start_is_look_back_and_what_follows_is_not(
+def test_the_initial_content_of_a_file_is_lookback(
     followed: Followed,
 ) -> None:
     followed.append(record(2))
@@ -64,10 +64,10 @@ def test_known_records_of_the_past_are_skipped(log: Path) -> None:
 
 
 def test_a_line_may_arrive_in_pieces(followed: Followed) -> None:
-    whole = record(2)
-    followed.append(whole[:30])
-    followed.append(whole[30:60])
-    followed.append(whole[60:], record(3))
+    line = record(2)
+    followed.append(line[:30])
+    followed.append(line[30:60])
+    followed.append(line[60:], record(3))
     followed.until(1, 2, 3)
 
 
@@ -78,7 +78,7 @@ def test_a_file_that_became_shorter_is_read_from_its_start(followed: Followed) -
     followed.until(1, 2, 3, 4)
 
 
-def test_a_rotated_file_is_followed_to_its_successor(followed: Followed) -> None:
+def test_a_rotated_file_is_followed(followed: Followed) -> None:
     followed.append(record(2))
     followed.path.rename(followed.path.with_suffix(".1"))
     followed.path.write_bytes(record(3))
@@ -86,7 +86,7 @@ def test_a_rotated_file_is_followed_to_its_successor(followed: Followed) -> None
     assert not followed.facts.lines[-1].lookback
 
 
-def test_a_rotation_lets_go_of_the_file_before(followed: Followed) -> None:
+def test_a_rotation_closes_the_old_file(followed: Followed) -> None:
     for sequence in range(2, 12):
         followed.path.rename(followed.path.with_suffix(f".{sequence}"))
         followed.path.write_bytes(record(sequence))
@@ -101,7 +101,7 @@ def test_malformed_lines_are_counted(followed: Followed) -> None:
     assert followed.counts.malformed == 1
 
 
-def test_a_fifo_has_no_past_and_outlives_its_writers(tmp_path: Path) -> None:
+def test_a_fifo_has_no_lookback_and_stays_open_without_writers(tmp_path: Path) -> None:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     followed = Followed(path)

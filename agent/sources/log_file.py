@@ -1,6 +1,6 @@
-"""An entire log in any format that is read, from its first to its last line, for `decode`.
+"""Read a log of any supported format from start to end, for `decode`.
 
-The log's first bytes tell its format (`rules.kernel_log.scan`).
+`rules.kernel_log.scan` detects the format from the first bytes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _GZIP: Final = b"\x1f\x8b"
 _XZ: Final = b"\xfd7zXZ\x00"
 
 BLOCK: Final = 1 << 16
-"""Larger ones are slower: each costs fresh pages of memory and falls out of the caches."""
+"""Larger blocks are slower: they need new memory pages and do not fit the CPU caches."""
 
 SAMPLE: Final = 1 << 14
-"""Bytes in which lines must be understood where the entire log said nothing."""
+"""Bytes at the start in which lines must be recognised if the log has no findings."""
 
 LEAST_SHARE: Final = 0.25
-"""Of them: some lines of any prose or YAML read like the kernel's; of a log nearly all do."""
+"""The least share of recognised lines: a few lines of any text look like kernel log lines."""
 
 
-class WholeLog:
-    """Reads a log once; `lines` and `understood` are known at its end.
+class LogFile:
+    """Reads a log once; `lines` and `understood` are set at its end.
 
-    `read` gets one line without its wrapping, and its number.
+    `read` gets each line without its container format, and its number.
     """
 
     def __init__(self, read: Read[bytes]) -> None:
@@ -41,7 +41,7 @@ class WholeLog:
         self.understood = True
 
     def findings(self, blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-        """What is found, as it is found."""
+        """Yield the findings of each block."""
         texts = iter(blocks)
         first = next(texts, b"")
         container = scan.container_of(first)
@@ -76,9 +76,9 @@ def _is_a_log(sample: bytes, container: LogContainer) -> bool:
 
 
 def blocks_of(descriptor: int) -> Iterator[bytes]:
-    """The text behind a descriptor, as it comes: findings of a live log appear at once.
+    """Yield the text of a descriptor as it arrives, so that findings of a live log appear at once.
 
-    Raises OSError where compressed data is damaged or ends too early.
+    Raises OSError if compressed data is damaged or truncated.
     """
     file = io.BufferedReader(io.FileIO(descriptor, closefd=False), BLOCK)
     text: io.BufferedIOBase | None = None
@@ -91,7 +91,7 @@ def blocks_of(descriptor: int) -> Iterator[bytes]:
         except (gzip.BadGzipFile, zlib.error, lzma.LZMAError):
             raise OSError(errno.EIO, "the compressed data is damaged") from None
         except EOFError:
-            raise OSError(errno.EIO, "the compressed data ends in the middle") from None
+            raise OSError(errno.EIO, "the compressed data is truncated") from None
         if not block:
             return
         yield block

@@ -78,7 +78,7 @@ def test_of_several_series_the_worst_ratio_counts() -> None:
     assert seen.gpus[GPU][Signal.NVLINK_SYMBOL_BER] == pytest.approx(1e-9)
 
 
-def test_flit_and_data_errors_of_a_page_are_two_counts_of_one_trouble() -> None:
+def test_flit_and_data_errors_of_a_page_are_one_fault() -> None:
     """Together they pass the limit."""
     at = 1_700_000_000.0
     state = initial(at, boot_id="b", node_name="n")
@@ -153,9 +153,7 @@ def test_a_mig_instance_has_a_last_xid_of_its_own_and_its_readings_are_not_the_g
         ),
     ],
 )
-def test_series_of_one_counter_are_neither_lost_nor_doubled(
-    page: str, value: dict[Signal, object]
-) -> None:
+def test_series_of_one_counter_are_counted_once(page: str, value: dict[Signal, object]) -> None:
     seen, bad = read_page(page, 1.0)
     assert bad == 0
     assert seen.gpus == {GPU: value}
@@ -178,7 +176,7 @@ def test_the_energy_that_a_gpu_has_used_is_kept_apart(
 def test_a_real_page_of_default_counters_has_it() -> None:
     page = SHARED / "real_l40s_driver595_default_counters.prom"
     if not page.is_file():
-        pytest.skip("the folder of recorded pages is not beside this checkout")
+        pytest.skip("the folder of recorded pages is not next to this checkout")
     seen, _ = read_page(page.read_text(), 1.0)
 
     assert list(seen.energy.values()) == [5551899580]
@@ -186,7 +184,7 @@ def test_a_real_page_of_default_counters_has_it() -> None:
 
 def test_the_shared_pages_are_read() -> None:
     if not SHARED.is_dir():
-        pytest.skip("the folder of recorded pages is not beside this checkout")
+        pytest.skip("the folder of recorded pages is not next to this checkout")
     pages = sorted(SHARED.glob("*.prom"))
     assert pages
     for page in pages:
@@ -229,7 +227,7 @@ def send_a_gigabyte(page: BinaryIO) -> None:
         pytest.param(send_a_gigabyte, "TooLarge", id="a gigabyte"),
     ],
 )
-def test_an_exporter_that_misbehaves_is_a_source_that_is_down(
+def test_a_failing_exporter_is_a_source_down(
     monkeypatch: pytest.MonkeyPatch, answer: Callable[[BinaryIO], None], reason: str
 ) -> None:
     monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3 if reason == "TooSlow" else 20.0)
@@ -239,7 +237,7 @@ def test_an_exporter_that_misbehaves_is_a_source_that_is_down(
     assert (changed.state, changed.reason) == (SourceState.DOWN, reason)
 
 
-def test_an_exporter_that_never_finishes_its_headers_is_a_source_that_is_down(
+def test_an_exporter_that_hangs_in_its_headers_is_a_source_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3)
@@ -267,7 +265,7 @@ def test_an_exporter_that_never_finishes_its_headers_is_a_source_that_is_down(
     assert (changed.state, changed.reason) == (SourceState.DOWN, "TooSlow")
 
 
-def test_no_exporter_is_a_source_that_is_down() -> None:
+def test_a_missing_exporter_is_a_source_down() -> None:
     (changed,) = scrape("http://127.0.0.1:9/metrics")
     assert isinstance(changed, SourceChanged)
     assert changed.reason == "NoAnswer"

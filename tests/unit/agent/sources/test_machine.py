@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from agent.sources.host import (
-    MAX_LOOKED_AT,
+    MAX_PROCESSES,
     SLICE,
     host_processes,
     host_seen,
@@ -116,7 +116,7 @@ def test_numa_nodes_without_cpus_do_not_count(tmp_path: Path) -> None:
         pytest.param(None, {"PCI_ID": "10DE:2330"}, False, id="no action"),
     ],
 )
-def test_announcements_about_gpus_are_heard(
+def test_udev_events_about_gpus_are_reported(
     action: str | None, properties: dict[str, str], concerned: bool
 ) -> None:
     assert concerns_gpus(action, properties) is concerned
@@ -126,31 +126,31 @@ def facts_of(machine: Machine, looks: int = 1) -> list[object]:
     facts: list[object] = []
     collector = MachineCollector(facts.append, machine)
     for _ in range(looks):
-        collector.look()
+        collector.poll()
     return facts
 
 
-def said_of(source: SourceName, facts: list[object]) -> list[tuple[SourceState, str]]:
+def states_of(source: SourceName, facts: list[object]) -> list[tuple[SourceState, str]]:
     changes = (fact for fact in facts if isinstance(fact, SourceChanged))
     return [(each.state, each.reason) for each in changes if each.source is source]
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "expected"),
     [
         (errno.ENOENT, (SourceState.ABSENT, "NoPciBus")),
         (errno.ENFILE, (SourceState.DOWN, "OutOfFiles")),
     ],
     ids=["no bus", "not to be read now"],
 )
-def test_a_bus_that_cannot_be_seen_leaves_the_host(
-    error: int, said: tuple[SourceState, str]
+def test_a_missing_pci_bus_does_not_affect_the_host(
+    error: int, expected: tuple[SourceState, str]
 ) -> None:
     def functions() -> tuple[PciFunction, ...]:
         raise OSError(error, os.strerror(error))
 
     facts = facts_of(Machine(functions=functions))
-    assert said_of(SourceName.PCI, facts) == [said]
+    assert states_of(SourceName.PCI, facts) == [expected]
     assert isinstance(facts[-1], HostSeen)
 
 
@@ -164,7 +164,7 @@ def test_one_poll_reads_bus_and_host() -> None:
     ]
 
 
-def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_over() -> None:
+def test_an_invisible_host_is_reported_once_and_an_invalid_description_skipped() -> None:
     seen = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, services={Service.IMEX: False})]
 
     def host(_: float) -> HostSeen:
@@ -173,14 +173,14 @@ def test_what_a_pod_cannot_see_is_said_once_and_a_broken_description_is_passed_o
         return seen.pop(0)
 
     facts = facts_of(Machine(functions=lambda: (), host=host), looks=16)
-    assert said_of(SourceName.HOST, facts) == [
+    assert states_of(SourceName.HOST, facts) == [
         (SourceState.ABSENT, "ProcessesOutOfSight"),
         (SourceState.UP, ""),
     ]
     assert sum(isinstance(fact, HostSeen) for fact in facts) == 3
 
 
-def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> None:
+def test_a_host_around_the_limit_reports_too_many_processes_once() -> None:
     crowd, fewer = (
         HostSeen(at=1.0, too_many_processes=True),
         HostSeen(at=1.0, services={Service.IMEX: False}),
@@ -189,12 +189,12 @@ def test_a_host_around_the_limit_is_said_once_to_have_too_many_processes() -> No
     looks = iter(seen)
     machine = Machine(functions=lambda: (), host=lambda _: next(looks))
     facts = facts_of(machine, looks=4 * len(seen))
-    assert said_of(SourceName.HOST, facts) == [
+    assert states_of(SourceName.HOST, facts) == [
         (SourceState.ABSENT, "TooManyProcesses"),
         (SourceState.UP, ""),
     ]
-    told = [bool(fact.services) for fact in facts if isinstance(fact, HostSeen)]
-    assert told == [False] * 7 + [True] * 2, "five looks in a row below it"
+    running = [bool(fact.services) for fact in facts if isinstance(fact, HostSeen)]
+    assert running == [False] * 7 + [True] * 2, "five consecutive polls below the limit"
 
 
 def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("folder", ["pci", "proc"])
-def test_a_gpu_does_not_look_gone_when_no_file_can_be_opened(
+def test_exhausted_file_descriptors_do_not_make_a_gpu_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     def exhausted(*_: object, **__: object) -> NoReturn:
@@ -239,7 +239,7 @@ def announcing() -> socket.socket:
     return sending
 
 
-def test_a_burst_of_announcements_is_lost_reported_and_made_up_for() -> None:
+def test_lost_udev_events_are_reported_and_the_bus_is_polled() -> None:
     changes: queue.SimpleQueue[bool] = queue.SimpleQueue()
     lost: queue.SimpleQueue[Exception] = queue.SimpleQueue()
     began, go_on = threading.Event(), threading.Event()
@@ -295,14 +295,14 @@ def test_services_are_known_by_the_fifteen_characters_the_kernel_keeps(proc: Pat
     assert seen.services == {FM: True, PERSISTENCED: False, IMEX: False}, "a zombie does not run"
 
 
-def test_in_a_pod_the_host_is_out_of_sight(tmp_path: Path) -> None:
+def test_in_a_pod_the_hosts_processes_are_not_visible(tmp_path: Path) -> None:
     process(tmp_path, 1, b"gpuward-agent")
     process(tmp_path, 2, b"nvidia-smi", "D")
     assert host_processes(tmp_path) is None
     assert host_processes(tmp_path / "nowhere") is None
 
 
-def test_one_that_ends_meanwhile_is_no_trouble(proc: Path) -> None:
+def test_a_process_that_ends_meanwhile_is_ignored(proc: Path) -> None:
     (proc / "77").mkdir()
     process(proc, 78, b"")
     (proc / "79").mkdir()
@@ -312,7 +312,7 @@ def test_one_that_ends_meanwhile_is_no_trouble(proc: Path) -> None:
     assert not any(seen.services.values())
 
 
-def test_a_long_walk_pauses_and_an_endless_one_is_not_begun(
+def test_processes_are_read_in_slices_up_to_a_limit(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for pid in range(3, 3 + 2 * SLICE):
@@ -320,8 +320,8 @@ def test_a_long_walk_pauses_and_an_endless_one_is_not_begun(
     pauses: list[float] = []
     assert host_processes(proc, pauses.append) is not None
     assert len(pauses) == 2
-    monkeypatch.setattr("agent.sources.host.MAX_LOOKED_AT", 2 * SLICE)
-    assert MAX_LOOKED_AT > 5_000
+    monkeypatch.setattr("agent.sources.host.MAX_PROCESSES", 2 * SLICE)
+    assert MAX_PROCESSES > 5_000
     crowd = host_processes(proc, pauses.append)
     assert crowd is not None
     assert crowd.too_many
