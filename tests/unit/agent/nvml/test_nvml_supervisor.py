@@ -331,32 +331,32 @@ INPUTS = st.one_of(
 @given(st.lists(st.tuples(INPUTS, st.floats(0, 4000)), max_size=40))
 def test_never_two_children_never_an_early_or_frequent_kill(steps):
     bench = Bench()
-    seen = {"alive": True, "entered": bench.now, "gsp": -1e9, "killed": -1e9}
+    track = {"alive": True, "entered": bench.now, "gsp": -1e9, "killed": -1e9}
 
     def check(act, argument):
         begin = len(bench.log)
         act(argument)
         for at, output in bench.log[begin:]:
             if isinstance(output, Spawn):
-                assert not seen["alive"]
-                seen.update(alive=True, entered=at)
+                assert not track["alive"]
+                track.update(alive=True, entered=at)
             if isinstance(output, Kill):
-                assert seen["alive"]
-                assert at >= seen["entered"] + 120
-                assert at >= seen["gsp"] + 600 - 1e-6
-                assert at >= seen["killed"] + 3600 - 1e-6
-                seen["killed"] = at
+                assert track["alive"]
+                assert at >= track["entered"] + 120
+                assert at >= track["gsp"] + 600 - 1e-6
+                assert at >= track["killed"] + 3600 - 1e-6
+                track["killed"] = at
 
     for event, seconds in steps:
         what = getattr(event, "func", event)
-        if what in (exited, child_reported) and not seen["alive"]:
+        if what in (exited, child_reported) and not track["alive"]:
             continue
         if what is exited:
-            seen["alive"] = False
+            track["alive"] = False
         if what is child_reported:
-            seen["entered"] = bench.now
+            track["entered"] = bench.now
         if what is gsp_timeout_seen or event is XID_119:
-            seen["gsp"] = bench.now
+            track["gsp"] = bench.now
         check(bench.feed, event)
         check(bench.run, seconds)
 

@@ -13,7 +13,7 @@ from agent.publish.evidence import EvidenceKeeper
 
 
 class Server:
-    """Answers as told; remembers what it was asked."""
+    """Returns the given status codes and records the requests."""
 
     def __init__(self, *answers: int) -> None:
         self.answers = list(answers)

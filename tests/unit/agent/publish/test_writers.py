@@ -115,7 +115,7 @@ def test_counts_are_written_once_a_minute(publishing: Publishing) -> None:
 def test_new_evidence_is_written_at_once_and_then_every_five_seconds(
     publishing: Publishing,
 ) -> None:
-    """Whoever asks why a moment after the health status reads what it rests on."""
+    """The evidence is on the server soon after the health status."""
     sick = health_status("Unhealthy")
     settled(publishing, sick)
     before = publishing.writes
@@ -226,7 +226,7 @@ def test_the_newer_of_two_agents_publishes(publishing: Publishing) -> None:
     assert not publishing.later(1).turn(signed("old", "Unhealthy"))
     assert publisher() == "new", "it has written since"
     settled(publishing.later(700), signed("old", "Unhealthy"))
-    assert publisher() == "old", "the newer one is gone, or it would have said something"
+    assert publisher() == "old", "the newer agent is gone"
     publishing.healths = new
     settled(publishing.later(1), signed("new", "Unhealthy"))
     assert publisher() == "new"

@@ -165,12 +165,12 @@ def test_one_poll_reads_bus_and_host() -> None:
 
 
 def test_an_invisible_host_is_reported_once_and_an_invalid_description_skipped() -> None:
-    seen = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, services={Service.IMEX: False})]
+    hosts = [HostSeen(at=1.0), HostSeen(at=2.0), HostSeen(at=3.0, services={Service.IMEX: False})]
 
     def host(_: float) -> HostSeen:
-        if not seen:
+        if not hosts:
             raise ValueError("a file that is being written")
-        return seen.pop(0)
+        return hosts.pop(0)
 
     facts = facts_of(Machine(functions=lambda: (), host=host), looks=16)
     assert states_of(SourceName.HOST, facts) == [
