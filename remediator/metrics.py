@@ -39,7 +39,7 @@ class Metrics:
     """The registry and its series."""
 
     def __init__(self) -> None:
-        # A second series per counter that says when it was created doubles the page for nobody.
+        # Without a second series per counter for its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # unannotated upstream
         self.registry = CollectorRegistry()
         self._call_series: dict[tuple[str, CallQueue, int], tuple[Counter, Histogram]] = {}
@@ -106,7 +106,8 @@ class Metrics:
             "scope",
         )
         self.breaker_open = self._gauge(
-            "gpuward_breaker_open", "1 while the breaker holds back new quarantines."
+            "gpuward_breaker_open",
+            "1 while the circuit breaker is open and new quarantines are paused.",
         )
         self.correlated_cause = self._gauge(
             "gpuward_correlated_cause",
@@ -308,8 +309,8 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
         if not opened:
             continue
         for attempt in status.repair:
-            words = attempt.step, attempt.adapter, attempt.state
-            metrics.open_session_repair.labels(node, *words).set(1)
+            labels = attempt.step, attempt.adapter, attempt.state
+            metrics.open_session_repair.labels(node, *labels).set(1)
         reason = quarantine.most_severe_reason(causes)
         metrics.open_session.labels(node, phase, mode, worst(causes), reason).set(1)
         # What a dry run met keeps no drain waiting: in Shadow there is none.

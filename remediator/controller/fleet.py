@@ -57,7 +57,7 @@ class Fleet(EdgePart):
         self._compared_at = float("-inf")
 
     def changed(self) -> None:
-        """Mark the assessment as outdated."""
+        """Request a new assessment."""
         self._dirty = True
         self._changed.set()
         if self._quarantine_waits:

@@ -1,9 +1,9 @@
 """Find the gangs on nodes that wait, so that their pods are drained together and restart once.
 
-Reads the pods of nodes with a Pending or Marked session, in the background and at a low rate.
-Every replica does this, so that a new leader knows the gangs at once. `rules.fleet.turns` uses the
-gangs for order and budget. Drains, and quarantines of Degraded nodes, wait up to 10 s for a node
-that was not read yet.
+Reads the pods of nodes with a session in phase Pending or "Marked", in the background and at a low
+rate. Every replica does this, so that a new leader knows the gangs at once. `rules.fleet.turns`
+uses the gangs for order and budget. Drains, and quarantines of Degraded nodes, wait up to 10 s for
+a node that was not read yet.
 """
 
 from __future__ import annotations

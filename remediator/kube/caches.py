@@ -80,7 +80,7 @@ class Caches:
             ),
             NodeView,
             lambda *change: to.quarantined(*change),
-            # Looked up when called: each list replaces the map.
+            # Read at each call, because a list replaces the map.
             elsewhere=lambda name: self.nodes.items.get(name),
         )
         self.healths: Reflector[HealthView] = reflector(

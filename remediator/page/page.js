@@ -1,5 +1,4 @@
-// Keeps the page up to date: fetches it again and replaces the parts that changed. The page is
-// complete without it.
+// Refresh the page: fetch it again and replace the parts that changed. The page works without it.
 "use strict";
 
 (() => {
@@ -27,7 +26,7 @@
     const answer = await fetch(location.pathname + location.search, { signal: AbortSignal.timeout(TIMEOUT_MS) });
     if (!answer.ok) throw new Error("status " + answer.status);
     const text = await answer.text();
-    // The same document that the browser would load, from the same server; scripts in it never run.
+    // The same document as at a reload; scripts in it never run.
     const parts = new DOMParser().parseFromString(text, "text/html").querySelectorAll("[data-live]");
     for (const fresh of parts) {
       const shown = document.getElementById(fresh.id);
@@ -44,7 +43,7 @@
         await refresh();
         pulse.textContent = "Live.";
       } catch {
-        pulse.textContent = "Not reachable at the moment: what you see is from before.";
+        pulse.textContent = "Not reachable: this is the last known state.";
       }
     }
     setTimeout(go, EVERY_MS);

@@ -1,7 +1,7 @@
 """Render the values of `remediator.view.shapes` with the templates of this package.
 
-Everything from the cluster is hostile input: jinja2 escapes every value, and `shown` bounds its
-length and spells out control characters first.
+All data from the cluster is untrusted: jinja2 escapes every value, and `shown` limits its length
+and escapes control characters.
 """
 
 import functools
@@ -22,27 +22,27 @@ from markupsafe import Markup, escape
 
 from remediator.view import fleet_view, node_view, operators, shapes
 from rules.api import messages, object_name, timestamps
-from rules.api.quarantine import DrainStatus
+from rules.api.quarantine import DrainStatus, Phase
 from rules.catalog import explanations, why_not
 from rules.catalog.why_not import WhyNot
 from rules.text.printable import count, printable
 
 MAX_TEXT: Final = 2_000
-"""No single value on a page is longer; everything shown is bounded at its source too."""
+"""Longest value on a page."""
 _HERE: Final = Path(__file__).parent
 FOLDER: Final = "docs"
 _MARKDOWN: Final = MarkdownIt("commonmark", {"html": False}).enable("table")
 _DRAWN_BY_STYLE: Final = frozenset({1, 2, 4, 8, 16})
-_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_BREAKS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KINDS: Final = {
     "ok": "healthy Released Proven pass ok",
     "warn": "degraded Degraded Storm Paused OptOut StandDown NodeUnreachable RepairProposed",
     "bad": "unhealthy Fatal Blocked NeedsHuman Replace Failed fail",
-    "act": "Marked Draining Repairing Validating Enforce Asked",
+    "act": f"{Phase.MARKED} Draining Repairing Validating Enforce Asked",
     "held": "Quarantined Held",
     "wait": "Pending Planned",
 }
-_KIND_OF: Final = {word: kind for kind, words in _KINDS.items() for word in words.split()}
+_KIND_OF: Final = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 _SPELLED: Final = {
     "NeedsHuman": "needs operator action",
     "RepairProposed": "repair proposed",
@@ -57,9 +57,7 @@ _SPELLED: Final = {
 
 
 def shown(value: object) -> object:
-    """A value as an operator may see it: bounded, control and formatting characters spelled
-    out.
-    """
+    """Return a value for display: shortened, with control characters escaped."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     if len(value) > MAX_TEXT:
@@ -68,11 +66,11 @@ def shown(value: object) -> object:
 
 
 def headline(counts: shapes.Counts) -> str:
-    """The fleet in one sentence."""
+    """Return the summary of the fleet in one sentence."""
     if not counts.nodes:
         return "No agent has found a GPU yet"
     states = ("unhealthy", "unknown", "degraded")
-    ill = [f"{getattr(counts, word)} {word}" for word in states if getattr(counts, word)]
+    ill = [f"{getattr(counts, state)} {state}" for state in states if getattr(counts, state)]
     opened = counts.open_sessions
     sessions = count(opened, "open session") if opened else "no open session"
     verb = "needs" if counts.need_human == 1 else "need"
@@ -82,7 +80,7 @@ def headline(counts: shapes.Counts) -> str:
 
 
 def described(row: shapes.NodeRow) -> str:
-    """A node in words: what its square shows, for those who do not see it."""
+    """Return the text for the square of a node, for tooltips and screen readers."""
     parts = [f"{row.name}: {row.health}", f"{row.gpus_healthy} of {row.gpus} GPUs usable"]
     if row.phase:
         parts.append(row.phase if row.mode == "Enforce" else f"{row.phase} (Shadow)")
@@ -94,9 +92,9 @@ def described(row: shapes.NodeRow) -> str:
 
 
 def square_class(row: shapes.NodeRow) -> str:
-    """The classes of a node's square.
+    """Return the CSS classes of the square of a node.
 
-    With `even` the style sheet draws all its GPUs as healthy: 5,000 nodes paint at once.
+    With `even` the style sheet draws all GPUs as healthy, which is fast for 5,000 nodes.
     """
     classes = ["n", row.health]
     if row.phase:
@@ -109,14 +107,14 @@ def square_class(row: shapes.NodeRow) -> str:
 
 
 def squares(row: shapes.NodeRow) -> list[str]:
-    """The health of each GPU that is an element of its own; none where the style sheet draws."""
+    """Return the health of each GPU to draw; empty if the style sheet draws the node."""
     if _is_plain(row) and row.gpus in _DRAWN_BY_STYLE:
         return []
-    quarantined = {mark.index: mark.health for mark in row.marks}
-    rest = "healthy" if quarantined or row.health == "degraded" else row.health
-    # Without a health object only the label's number is known: that many squares are healthy.
+    sick = {gpu.index: gpu.health for gpu in row.marks}
+    rest = "healthy" if sick or row.health == "degraded" else row.health
+    # Without a GPUNodeHealth, the label of the node has the number of healthy GPUs.
     return [
-        quarantined.get(i, "healthy" if quarantined or i < row.gpus_healthy else rest)
+        sick.get(i, "healthy" if sick or i < row.gpus_healthy else rest)
         for i in range(min(row.gpus, fleet_view.MAX_GPUS))
     ]
 
@@ -137,34 +135,34 @@ def left(until: str, now: float) -> str:
 
 
 def identifier(*names: str) -> str:
-    """An element id for names that anybody may have written."""
+    """Return an element id for untrusted names."""
     return hashlib.sha256("\0".join(names).encode()).hexdigest()[:10]
 
 
 def broken(code: str) -> Markup:
-    """A reason code that may be broken between its words where there is little room."""
-    return Markup("<wbr>").join(escape(shown(word)) for word in _WORDS.split(code[:MAX_TEXT]))
+    """Return a reason code with optional line breaks before its capitals."""
+    return Markup("<wbr>").join(escape(shown(part)) for part in _BREAKS.split(code[:MAX_TEXT]))
 
 
 def sentence(text: str) -> str:
-    """A clause of the rules as a sentence of its own."""
+    """Return a clause as a sentence."""
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
-    """How far a drain has come: in words, and as shares of the pods for a bar."""
+    """Return the progress of a drain as text, and as shares of its pods for a bar."""
     waiting, left = drain.waiting.total, drain.left_by_failure.total
     stuck = sum(block.pods.total for block in drain.blocked)
     leaving = messages.still_terminating(drain)
     gone = drain.evicted - len(leaving or ())
-    whole = max(1, gone + waiting + stuck + left)
+    total = max(1, gone + waiting + stuck + left)
     on_it = f"{waiting} terminating or waiting, {stuck} blocked, {left} left by failure"
-    words = f"{gone} gone, {on_it}" if leaving is not None else f"{gone} evicted; on it: {on_it}"
-    return words, [("ok", gone / whole), ("act", waiting / whole), ("bad", (stuck + left) / whole)]
+    text = f"{gone} gone, {on_it}" if leaving is not None else f"{gone} evicted; on it: {on_it}"
+    return text, [("ok", gone / total), ("act", waiting / total), ("bad", (stuck + left) / total)]
 
 
 def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
-    """What an operator can type about a node, with why; none where no node can have the name."""
+    """Return commands for a node with a description; none if the name is invalid."""
     if not object_name.is_object_name(page.name):
         return []
     why = (f"kubectl gpuward why {page.name}", "the same in the terminal")
@@ -215,7 +213,7 @@ def runbook_of(reason: str) -> str:
 
 
 def _not_first(values: Sequence[Any], attribute: str, value: str) -> list[Any]:
-    """The values with those whose attribute is not `value` before the others."""
+    """Return the values, those without `value` in the attribute first."""
     return sorted(values, key=lambda one: getattr(one, attribute) == value)
 
 
@@ -231,13 +229,13 @@ _ENVIRONMENT.filters |= {
     "age": timestamps.age, "broken": broken, "commands": commands,
     "degraded": operators.degraded_of, "described": described,
     "drain_progress": drain_progress, "headline": headline,
-    "kind": lambda word: _KIND_OF.get(word, "dim"), "lasted": node_view.lasted,
+    "kind": lambda name: _KIND_OF.get(name, "dim"), "lasted": node_view.lasted,
     "is_filtered": fleet_view.is_filtered, "left": left,
-    "let_go_by": messages.approved_by,
+    "approved_by": messages.approved_by,
     "not_first": _not_first, "number": "{:,}".format,
     "path": functools.partial(quote, safe=""), "query": query,
     "runbook": runbook_of, "sentence": sentence,
-    "span": timestamps.span, "spelled": lambda word: _SPELLED.get(word, word),
+    "span": timestamps.span, "spelled": lambda name: _SPELLED.get(name, name),
     "square_class": square_class,
     "squares": squares, "utc": timestamps.utc_of,
 }  # fmt: skip
@@ -246,14 +244,12 @@ _template = functools.cache(_ENVIRONMENT.get_template)
 
 
 def render(template: str, replica: shapes.ReplicaShown, **values: object) -> str:
-    """An entire HTML document. `values` are what the template names; ages are as of
-    `replica.at`.
-    """
+    """Render a template as an HTML document; ages are relative to `replica.at`."""
     now = timestamps.parse_time(replica.at) or 0.0
     return _template(f"{template}.html").render(replica=replica, now=now, **values)
 
 
 def render_page(page: shapes.FleetPage | shapes.NodePage | shapes.HistoryPage) -> str:
-    """The HTML document of a page."""
+    """Render a page as an HTML document."""
     names = {shapes.FleetPage: "fleet", shapes.NodePage: "node", shapes.HistoryPage: "history"}
     return render(names[type(page)], page.replica, page=page)

@@ -1,11 +1,8 @@
-"""The remediator's own HTTP server: /metrics, /healthz, /readyz.
+"""The HTTP server of the remediator: /metrics, /healthz, /readyz.
 
-`run` starts it before anything that may fail, so that probes always get an answer. It only reads;
-people act through kubectl. The review page is served the same way, on a port of its own.
-
-Anything in the pod network can connect, so an idle or half-sent request ends after `IDLE_S`, and
-the oldest connection makes room for the newest: a probe, which takes milliseconds, is always
-answered, and calls to the API server always find a file descriptor.
+`run` starts it first, so that probes always get an answer. Any pod can connect, so an idle or
+incomplete request ends after `IDLE_S`, and a new connection closes the oldest one at the limit.
+Probes are therefore always answered, and calls to the API server always find a file descriptor.
 """
 
 import asyncio
@@ -20,13 +17,12 @@ from remediator.metrics import Metrics
 from rules.text import user_input
 
 Probe = Callable[[], str]
-"""Returns why the answer is no, one sentence; empty for yes."""
+"""Returns the problem in one sentence; "" if the probe succeeds."""
 
 IDLE_S = 15.0
-"""The longest wait for a request's head. Prometheus, which scrapes every 15 s or 30 s, and a page
-that asks every few seconds connect again without a cost that counts."""
+"""Longest wait for the head of a request."""
 MOST_CONNECTIONS = 128
-"""Open at once on one port; of 1,024 file descriptors most are for calls to the API server."""
+"""Open connections per port; most of 1,024 file descriptors are for the API server."""
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,7 +31,7 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 def make_app(
     metrics: Metrics, *, healthy: Probe, ready: Probe, refresh: Callable[[], None]
 ) -> web.Application:
-    """The application; `refresh` updates gauges that are only worth computing per scrape."""
+    """Return the application; `refresh` updates gauges that are computed per scrape."""
 
     async def serve_metrics(_: web.Request) -> web.Response:
         refresh()
@@ -56,11 +52,11 @@ def make_app(
 
 
 class ListenError(Exception):
-    """The address cannot be listened on; one sentence with the remedy."""
+    """The server cannot listen on the address; the text has the remedy."""
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """`:9413`, `127.0.0.1:9413` or `[::1]:9413` as host and port; host "" means every address."""
+    """Parse `:9413`, `127.0.0.1:9413` or `[::1]:9413`; host "" means every address."""
     try:
         return user_input.listen_address(text)
     except ValueError:
@@ -69,15 +65,15 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """An application that is served."""
+    """A running server."""
 
     port: int
-    """The one that was chosen for `:0`."""
+    """The port in use, also for `:0`."""
     server: asyncio.Server
     runner: web.AppRunner
 
     async def close(self) -> None:
-        """Stop listening, then end the requests under way."""
+        """Stop listening, then end open requests."""
         self.server.close()
         await self.runner.cleanup()
 

@@ -1,9 +1,8 @@
-"""The review page's own HTTP site: GET only, nothing that writes, no address outside.
+"""Serve the review page: pages for fleet, node and history, the runbooks, and the same as JSON.
 
-`mount` adds every route to an application; `serve_page` listens on a port of its own, so that it
-can be left closed while probes stay open. Three pages (fleet, node, history) and the runbooks;
-`/api/` answers with the same values as JSON. Pages are made in a worker thread, each address at
-most once per state.
+All routes are GET and read-only, and pages load nothing from other sites. `serve_page` listens on
+its own port, so that probes and metrics can be exposed without the page. Pages are rendered in a
+worker thread, once per address and state.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ _INSIDE: Final = (".localhost", ".svc", ".svc.cluster.local")
 _MOST_KEPT = 64
 _COMPRESSED_FROM = 4096
 _MOST_ASKED = 253
-"""Characters of a filter: no name of a node is longer."""
+"""Longest value of a filter, as long as the longest node name."""
 _NAMES_THERE = "/api/fleet"
 
 Page = FleetPage | NodePage | HistoryPage
@@ -58,20 +57,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class NotThereError(Exception):
-    """There is nothing at this address; one sentence."""
+    """Nothing exists at this address; the text is one sentence."""
 
 
 def hosts_of(setting: str) -> frozenset[str]:
-    """Host names of a comma-separated setting."""
+    """Return the host names of a comma-separated setting."""
     return frozenset(name for part in setting.split(",") if (name := part.strip().lower()))
 
 
 def may_ask(header: str, allowed: Collection[str]) -> bool:
-    """Whether a request with this Host header is answered; no header means no browser.
+    """Return whether a request with this Host header is answered.
 
-    Addresses are, and names that only a cluster or this machine resolves. A name in public DNS has
-    to be allowed: a hostile site could have its own name resolved to 127.0.0.1, and its script
-    would read the fleet of somebody who port-forwards ("DNS rebinding").
+    IP addresses and cluster-internal names are allowed. A public DNS name must be in `allowed`, as
+    protection against DNS rebinding: a hostile site could resolve its own name to 127.0.0.1, and
+    its script could read the page through a port-forward.
     """
     name = header.strip().lower()
     if name.startswith("["):
@@ -87,19 +86,19 @@ def may_ask(header: str, allowed: Collection[str]) -> bool:
 
 
 def filter_of(query: Mapping[str, str]) -> FleetFilter:
-    """What a request asks the fleet page to show."""
+    """Return the filter in the query of a request."""
     names = FleetFilter.__struct_fields__
     return FleetFilter(**{name: query.get(name, "").strip()[:_MOST_ASKED] for name in names})
 
 
 def node_address(name: str, session: str = "") -> str:
-    """The page of a node, at one of its sessions; an address on this server, quoted."""
+    """Return the quoted address of a node's page, at one of its sessions."""
     anchor = f"#session-{quote(session, safe='')}" if session else ""
     return f"/nodes/{quote(name, safe='')}{anchor}"
 
 
 def only_match(state: PageState, wanted: FleetFilter) -> str:
-    """The page of the only node that a search means; "" where it means none or several."""
+    """Return the address of the only node that a search matches; "" for none or several."""
     if not wanted.q or wanted != FleetFilter(q=wanted.q):
         return ""
     if wanted.q in state.snapshot.nodes:
@@ -126,7 +125,7 @@ def _history(state: PageState, _: web.Request) -> Page:
 
 
 class Site:
-    """Handlers over one source."""
+    """The handlers of all routes."""
 
     def __init__(self, source: LiveSource, hosts: Collection[str]) -> None:
         self._source = source
@@ -175,7 +174,7 @@ class Site:
         return _json(made) if as_json else _html(made)
 
     async def _with_read(self, state: PageState, node: str) -> PageState:
-        """The state with the health of a node that the state has none of."""
+        """Return the state with the GPUNodeHealth of a healthy node, which must be read."""
         if node not in state.snapshot.nodes or node in state.snapshot.healths:
             return state
         found = await self._source.health(node)
@@ -184,18 +183,18 @@ class Site:
     async def _once(
         self, state: PageState, key: str, make: Callable[[], Awaitable[bytes]]
     ) -> bytes:
-        """What was made of this state already, else made now, once for all who wait for it."""
+        """Return the cached body, or make it once for all requests that wait for it."""
         if state is not self._of or len(self._made) >= _MOST_KEPT:
             self._of = state
             self._made.clear()
         if key not in self._made:
             self._made[key] = made = asyncio.ensure_future(make())
-            # All who wait may have gone by the time it fails; then nobody retrieves the exception.
+            # Retrieve the exception, in case all requests were cancelled.
             made.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(self._made[key])
 
     async def session(self, request: web.Request) -> web.StreamResponse:
-        """The way to a session, which is on the page of its node."""
+        """Redirect to a session on the page of its node."""
         name = request.match_info["name"]
         session = (await self._source.state()).snapshot.quarantines.get(name)
         if session is None:
@@ -213,7 +212,7 @@ class Site:
         return _html(rendering.render("runbook", replica, title=title, text=text).encode())
 
     async def static(self, request: web.Request) -> web.StreamResponse:
-        """Style sheet, script and icon."""
+        """Serve style sheets, script and icon."""
         name = request.match_info["name"]
         if name not in self._static:
             raise NotThereError("There is no such file.")
@@ -228,18 +227,18 @@ class Site:
 
     @web.middleware
     async def check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse names that a stranger may have pointed here (`may_ask`)."""
+        """Refuse host names that are not allowed (`may_ask`)."""
         if may_ask(request.headers.get("Host", ""), self._hosts):
             return await handler(request)
         sentence = (
-            "This name is not served; use kubectl port-forward and 127.0.0.1, or allow the name "
+            "This host name is not allowed; use kubectl port-forward and 127.0.0.1, or allow it "
             "with --page-hosts."
         )
         return _json(msgspec.json.encode(ProblemShown(error=sentence)), 421)
 
     @web.middleware
     async def explain(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer what is not there with a sentence, in the form that was asked for."""
+        """Answer 404 with one sentence, as HTML or JSON."""
         try:
             return await handler(request)
         except NotThereError as problem:
@@ -268,7 +267,7 @@ def _json(body: bytes, status: int = 200) -> web.Response:
 
 
 def _answer(body: bytes, status: int, content_type: str, charset: str | None) -> web.Response:
-    """Compressed in a thread where it is large: a fleet of 5,000 nodes is a page of 1 MB."""
+    """Return a response; large bodies are compressed in a thread."""
     response = web.Response(
         body=body,
         status=status,
@@ -282,15 +281,15 @@ def _answer(body: bytes, status: int, content_type: str, charset: str | None) ->
 
 
 def mount(app: web.Application, source: LiveSource, hosts: Collection[str] = ()) -> None:
-    """Serve the review page and its JSON from `source`; `hosts`: public names to answer to."""
+    """Add the routes of the page to `app`; `hosts` are allowed public names."""
     Site(source, hosts).mount(app)
 
 
 async def serve_page(
     source: LiveSource, listen: str, hosts: Collection[str] = ()
 ) -> Served | None:
-    """Listen on `listen` (`off`: do not). ListenError for a wrong address. Where the port is
-    taken, the remediator logs it and goes on without the page.
+    """Serve the page on `listen`, unless it is `off`. If the port is in use, log it and return
+    None. ListenError for an invalid address.
     """
     if listen == OFF:
         return None
