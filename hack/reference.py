@@ -97,9 +97,9 @@ def page() -> str:
             "# Reference",
             "",
             (
-                "Made from the code by `python -m hack.reference`; do not edit. Metrics are in "
-                "[metrics.md](metrics.md) and [metrics-remediator.md](metrics-remediator.md), "
-                "Xids in [xid.md](xid.md), the commands' output in [cli.md](cli.md)."
+                "<!-- Generated from the code by `python -m hack.reference`. Do not edit. -->\n\n"
+                "This page is generated. See also [metrics](metrics.md), "
+                "[Xids](xid.md), [custom resources](crds.md) and [commands](cli.md)."
             ),
             "",
             *_agent(),
