@@ -15,7 +15,8 @@ from agent.cli import COMMANDS
 from agent.commands import check, decode, explain, reset_gpu, restart_node
 from agent.daemon import run
 from hack.generated import write_or_check
-from remediator.kubectl import cli as kubectl_cli
+from remediator.kubectl import command as kubectl_command
+from remediator.kubectl import parser as kubectl_parser
 from remediator.settings import make_parser
 from rules.api import names
 from rules.api.quarantine import Phase
@@ -76,6 +77,8 @@ MEANINGS = {
     "LABEL_OPT_OUT": "`true`: watched and reported, never touched; any other value opts nothing "
     "out, which `why`, the page and `preflight` say (people)",
 }
+FORMER_NAMES = {one.formerly for one in kubectl_command.COMMANDS if one.formerly}
+
 PHASES = {
     Phase.PENDING: "wants to act and waits; the message names for what",
     Phase.MARKED: "taint and cordon are set",
@@ -142,10 +145,14 @@ def _agent_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _flags(parser: argparse.ArgumentParser) -> list[tuple[str, str, str]]:
-    """Every flag with its meaning and the commands that mean it so, `all` for all of them."""
+def _flags(
+    parser: argparse.ArgumentParser, of_all: argparse.ArgumentParser | None = None
+) -> list[tuple[str, str, str]]:
+    """Every flag with its meaning and its commands, `all` for all of them and for `of_all`."""
     found: dict[tuple[str, str], list[str]] = {}
     commands = _collect(parser, "", found)
+    if of_all is not None:
+        _collect(of_all, "all", found)
     return sorted(
         (flag, "all" if len(set(those)) == commands else ", ".join(sorted(set(those))), text)
         for (flag, text), those in found.items()
@@ -160,14 +167,16 @@ def _collect(
     for action in parser._actions:  # noqa: SLF001  # argparse offers no other way to list them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # the same
             for command, child in action.choices.items():
+                if command in FORMER_NAMES:
+                    continue
                 commands += _collect(child, f"{name} {command}".strip(), found)
         elif action.help == argparse.SUPPRESS:
-            continue  # taken only to say why it is not
+            continue  # listed once, with the options of all commands
         elif action.option_strings and action.dest != "help" and name:
             flag = next((s for s in action.option_strings if s.startswith("--")), "")
             text = (action.help or "") % {"default": action.default, "prog": parser.prog}
             key = (f"`{flag or action.option_strings[0]}`", text)
-            found.setdefault(key, []).append(f"`{name}`")
+            found.setdefault(key, []).append("all" if name == "all" else f"`{name}`")
     return commands or 1
 
 
@@ -188,7 +197,10 @@ def _kubectl() -> list[str]:
     return [
         "## kubectl gpuward",
         "",
-        *_table(("flag", "commands", "meaning"), _flags(kubectl_cli.parser())),
+        *_table(
+            ("flag", "commands", "meaning"),
+            _flags(kubectl_parser.make_parser(), kubectl_parser.global_options()),
+        ),
     ]
 
 

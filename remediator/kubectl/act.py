@@ -35,7 +35,7 @@ from rules.session.repair import ladder, readiness
 from rules.text.printable import count, printable
 
 
-async def repair(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Let the proposed repair step go, or another one that the policy has an adapter for."""
     name = options.node
     session = node_state.open_session(await cluster.sessions(name))
@@ -109,7 +109,7 @@ def repair_begins(session: QuarantineView, step: str) -> str:
     return empty
 
 
-async def repaired(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+async def mark_replaced(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Tell the agent that a part was replaced, and the operator what the agent has against it."""
     name = options.node
     await node_state.existing_node(cluster, name)

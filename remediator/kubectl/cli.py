@@ -5,23 +5,18 @@ Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted.
 
 import argparse
 import os
-import re
 import sys
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
+from remediator.kubectl import output, parser
 from remediator.kubectl.command import (
-    COMMANDS,
-    DEFAULT_NAMESPACE,
     Answer,
     Command,
     CommandError,
     Terminal,
-    document,
 )
 from rules.text.printable import count, is_pasteable, printable
-from rules.text.user_input import CommandParser
 
-PROGRAM: Final = "kubectl gpuward"
 INTERRUPTED: Final = 130
 TRACEBACK: Final = "GPUWARD_TRACEBACK"
 COMPLETED_WITHIN_S: Final = 2.0
@@ -29,167 +24,6 @@ COMPLETED_WITHIN_S: Final = 2.0
 DRY: Final = (
     "dry run, checked by the API server: nothing was changed; without it this would be said:"
 )
-_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
-_START: Final = f"""\
-Start here:
-  {PROGRAM} fleet        how many GPU nodes are well, and which are not
-  {PROGRAM} why NODE     what happened to one node, what is next
-  {PROGRAM} COMMAND -h   what a command does, with examples
-
-{_EXITS}"""
-
-
-def object_name(text: str) -> str:
-    """A name that an API object can have: nothing else may become part of an address."""
-    if _NAME.fullmatch(text):
-        return text
-    several = "; several are set apart by blanks" if "," in text else ""
-    raise argparse.ArgumentTypeError(
-        f"{text!r:.80} cannot be a name in Kubernetes (letters, digits, - and . only){several}"
-    )
-
-
-def node_name(text: str) -> str:
-    """A node as kubectl names one: NAME, node/NAME or nodes/NAME."""
-    kind, slash, name = text.partition("/")
-    return object_name(name if slash and kind in {"node", "nodes", "no"} else text)
-
-
-def node_or_pod(text: str) -> str:
-    """As `node_name`, or a pod as NAMESPACE/NAME."""
-    kind, slash, name = text.partition("/")
-    if not slash or kind in {"node", "nodes", "no"}:
-        return node_name(text)
-    return f"{object_name(kind)}/{object_name(name)}"
-
-
-def label_selector(text: str) -> str:
-    """Labels as kubectl takes them: the API server's own grammar."""
-    from rules.api.selectors import parse_selector
-
-    try:
-        parse_selector(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if not text.strip():
-        raise argparse.ArgumentTypeError("is empty; name labels such as rack=a17")
-    return text
-
-
-def user_name(text: str) -> str:
-    """Whom to act as: an empty one, such as a variable that is not set, must not mean oneself."""
-    if text.strip():
-        return text
-    raise argparse.ArgumentTypeError("is empty; name a user, or leave it out to act as yourself")
-
-
-def sentence(text: str) -> str:
-    """A reason, on one line and not empty."""
-    if text.strip():
-        return " ".join(text.split())
-    raise argparse.ArgumentTypeError("is empty; say in one sentence why, it is kept as the record")
-
-
-_TYPES: Final = {"object": object_name, "node": node_name}
-"""Types that `commands.json` names."""
-
-
-class Parser(CommandParser):
-    """Says what is wrong in one line, with the nearest right word, and ends with 64."""
-
-    def error(self, message: str) -> NoReturn:
-        """One line, and where the help is."""
-        _, message = self.complaint(message)
-        sys.stderr.write(f"{self.prog}: {message}; see {self.prog} --help\n")
-        raise SystemExit(64)
-
-
-class _Version(argparse.Action):
-    """Print the version: read from the installation only when somebody asks."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from remediator.version import release_version
-
-        sys.stdout.write(f"gpuward {release_version()}\n")
-        parser.exit()
-
-
-def parser() -> argparse.ArgumentParser:
-    """Every command with its options, examples and help."""
-    top = Parser(
-        prog=PROGRAM,
-        description="Which GPU nodes are out of service, why, and what you can do about it.",
-        epilog=_START,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    _shared(top, suppress=False)
-    added = top.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for command in COMMANDS:
-        examples = "\n".join(
-            f"  {PROGRAM} {given}\n      {text}" for given, text in command.examples
-        )
-        one = added.add_parser(
-            command.name,
-            prog=f"{PROGRAM} {command.name}",
-            help=command.brief,
-            description="\n".join(command.about),
-            epilog=f"examples:\n{examples}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        _own(one, command)
-        _shared(one, suppress=True)
-        one.set_defaults(command=command, parser=one)
-    return top
-
-
-def _own(one: argparse.ArgumentParser, command: Command) -> None:
-    """What one command takes beside what all of them take."""
-    if command.node:
-        pods = "; a pod as NAMESPACE/NAME" if command.node == "pod" else ""
-        kind = node_or_pod if command.node == "pod" else node_name
-        about = f"names of nodes, node/NAME too (or --selector){pods}"
-        one.add_argument("nodes", metavar="NODE", nargs="*", type=kind, help=about)
-    if command.node or command.selects:
-        about = "the nodes with these labels, as kubectl takes them: rack=a17,pool!=spare"
-        one.add_argument("-l", "--selector", type=label_selector, metavar="LABELS", help=about)
-    if command.reason:
-        required = command.reason == "required"
-        about = "one sentence, kept as the record"
-        one.add_argument("--reason", required=required, type=sentence, help=about)
-    if command.writes:
-        one.add_argument("-y", "--yes", action="store_true", help="do not ask")
-        about = "let the API server check it and change nothing"
-        one.add_argument("--dry-run", action="store_true", help=about)
-    for option in command.options:
-        given: dict[str, Any] = {key: value for key, value in option.items() if key != "flags"}
-        if "type" in given:
-            given["type"] = _TYPES[given["type"]]
-        one.add_argument(*option["flags"], **given)
-    if command.forms:
-        about = f"another form of the answer: {', '.join(command.forms)}"
-        one.add_argument("-o", "--output", choices=command.forms, default="", help=about)
-
-
-def _shared(one: argparse.ArgumentParser, *, suppress: bool) -> None:
-    """Taken before the command and after it; what is not given after does not undo the former."""
-
-    def add(*flags: str, default: Any = None, **options: Any) -> None:
-        group.add_argument(*flags, default=argparse.SUPPRESS if suppress else default, **options)
-
-    group = one.add_argument_group("options of every command")
-    about = "kubeconfig (default: $KUBECONFIG, then ~/.kube/config)"
-    add("--kubeconfig", metavar="FILE", help=about)
-    add("--context", help="context of the kubeconfig (default: current)")
-    about = "act as this user, as kubectl does (default: what the kubeconfig says)"
-    add("--as", dest="acting", metavar="USER", type=user_name, help=about)
-    about = "and in this group; may be given several times"
-    add("--as-group", dest="acting_groups", metavar="GROUP", action="append", help=about)
-    about = f"where gpuward is installed (default: {DEFAULT_NAMESPACE})"
-    add("-n", "--namespace", type=object_name, default=DEFAULT_NAMESPACE, help=about)
-    group.add_argument("--version", action=_Version, nargs=0, help="print the version")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -198,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             # A terminal that cannot show a character gets its escape, not a crash.
             stream.reconfigure(errors="backslashreplace")
-    top = parser()
+    top = parser.make_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next (docs/cli.md)
         _complete(top)
     # Bytes that the locale cannot read become text: nothing that is sent may hold surrogates.
@@ -206,8 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = top.parse_args([os.fsencode(word).decode(errors="replace") for word in words])
     try:
         if not hasattr(options, "command"):
-            top.print_help()
+            (parser.global_options() if hasattr(options, "show_options") else top).print_help()
             return 0
+        if options.typed == options.command.formerly:
+            new = f"{parser.PROGRAM} {options.command.name}"
+            sys.stderr.write(f"{options.parser.prog} is deprecated; use {new}\n")
         _check(options)
         import asyncio
 
@@ -215,10 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     except CommandError as error:
         if error.report:
             _print(error.report, options)
-        print(f"{PROGRAM}: {printable(str(error))}", file=sys.stderr)
+        print(f"{parser.PROGRAM}: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted", file=sys.stderr)
+        print(f"{parser.PROGRAM}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has seen enough; the interpreter must not write again at its end.
@@ -227,14 +64,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         from remediator.kube.access import lacking_client
 
-        print(f"{PROGRAM}: {lacking_client(error)}", file=sys.stderr)
+        print(f"{parser.PROGRAM}: {lacking_client(error)}", file=sys.stderr)
         return 1
     except Exception as error:  # an operator gets a sentence, never a traceback
         if os.environ.get(TRACEBACK):
             raise
         what = printable(f"{type(error).__name__}: {error}")[:300]
         remedy = f"this is a fault of gpuward, please report it with the output of {TRACEBACK}=1"
-        print(f"{PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
+        print(f"{parser.PROGRAM}: unexpected {what}; {remedy}", file=sys.stderr)
         return 1
     return 0
 
@@ -261,6 +98,8 @@ def _complete(top: argparse.ArgumentParser) -> None:
         def __call__(
             self, *, action: argparse.Action, parsed_args: argparse.Namespace, **_: Any
         ) -> list[str]:
+            if action.metavar == "FORMAT":
+                return [*parsed_args.command.forms, *output.PATHS]
             if action.metavar not in {"NODE", "NODE|SESSION"}:
                 return []
             try:
@@ -269,7 +108,7 @@ def _complete(top: argparse.ArgumentParser) -> None:
                 warn(str(error))
                 return []
 
-    CompletionFinder()(top, default_completer=Nodes())
+    CompletionFinder()(top, default_completer=Nodes(), print_suppressed=True)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -373,8 +212,7 @@ def _quoted(answer: Answer) -> Answer:
 def _text(answer: Answer, options: argparse.Namespace) -> str:
     """An answer as it is printed: values as one Kubernetes List, lines escaped."""
     if not isinstance(answer, str):
-        whole = {"apiVersion": "v1", "kind": "List", "items": answer}
-        return document(whole, options.output)
+        return output.rendered(answer, options.output)
     # The commands escape each hostile text where they place it; this catches a forgotten one.
     return "\n".join(printable(line) for line in answer.split("\n"))
 

@@ -83,8 +83,10 @@ class Command:
     """`module.function` in this package, imported when the command runs."""
     examples: Sequence[tuple[str, str]]
     """(arguments, what it does)."""
+    formerly: str = ""
+    """Its name in the last release, which still works and prints the new one."""
     forms: Sequence[str] = ()
-    """What `-o` may say; none where the answer is one sentence."""
+    """Formats of `-o`, in addition to jsonpath and custom-columns; none if it has no `-o`."""
     node: Literal["", "many", "pod"] = ""
     """Takes nodes or `--selector`, and runs once for each; `pod`: a pod as well."""
     selects: bool = False
@@ -184,15 +186,3 @@ def labelled(label: str, lines: Iterable[str]) -> list[str]:
 def quoted(text: str) -> str:
     """Evidence as it was read, quarantined as a quotation."""
     return f"{QUOTE}{text}"
-
-
-def document(value: Any, form: str) -> str:
-    """The value as `json` or `yaml`."""
-    # Imported here: most answers are lines.
-    import msgspec
-    import yaml
-
-    value = msgspec.to_builtins(value)
-    if form == "json":
-        return json.dumps(value, indent=2, ensure_ascii=True)
-    return yaml.safe_dump(value, sort_keys=False, default_flow_style=False, width=WIDTH).rstrip()

@@ -90,7 +90,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
             )
         )
     rows.sort(key=lambda row: (_SEVERITY.get(row.health, 1), row.metadata["name"]))
-    if options.output in {"json", "yaml"}:
+    if options.output not in {None, "wide"}:
         items: Items = msgspec.to_builtins(rows)
         return items
     if not rows and options.selector:

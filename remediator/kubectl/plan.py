@@ -130,7 +130,7 @@ async def planned(
         made = await _node_plan(cluster, found, foreseen, pods)
         if made is not None:
             plans.append(made)
-    if options.output in {"json", "yaml"}:
+    if options.output not in {None, "wide"}:
         return [msgspec.to_builtins(one) for one in plans]
     lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
     if not in_force:

@@ -48,7 +48,7 @@ _APPROVAL_OVER: Final = "; the faults for which it was approved are over"
 
 async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
     """Everything about one node, or about a pod (NAMESPACE/NAME) and its node."""
-    values = options.output in {"json", "yaml"}
+    values = options.output not in {None, "wide"}
     namespace, slash, name = str(options.node).rpartition("/")
     above = ""
     if slash:

@@ -250,7 +250,7 @@ def _session_acts(
     pending = session.status.phase in {"", Phase.PENDING}
     proposed = proposed_step(session.status.conditions)
     if proposed and not asked_back:
-        yield _act(f"kubectl gpuward repair {node}", f"let {proposed} go")
+        yield _act(f"kubectl gpuward approve {node}", f"let {proposed} go")
     if not asked_back and blocked_by(session.status) == WhyNot.NO_STEP_LEFT:
         yield from _once_more(node, session, sight)
     there = sight.node is not None  # what is written on the Node needs one
@@ -266,7 +266,7 @@ def _session_acts(
         return  # it comes back whatever else is said
     if there and heeds_repaired(session, sight):
         yield _act(
-            f'kubectl gpuward repaired {node} --reason "..."', "say that a part was replaced"
+            f'kubectl gpuward mark-replaced {node} --reason "..."', "say that a part was replaced"
         )
     untouched = pending or session.status.mode == Mode.SHADOW
     does = "leave it in service, end the session" if untouched else "give it back now"
@@ -283,7 +283,7 @@ def _once_more(node: str, session: QuarantineView, sight: CauseContext) -> Itera
         free = step not in ladder.taken_in(session) and step not in unfitting
         if repair.mode != "Off" and step in repair.steps and free:
             yield _act(
-                f"kubectl gpuward repair {node} --step {step}", f"ask for {step} all the same"
+                f"kubectl gpuward approve {node} --step {step}", f"ask for {step} all the same"
             )
 
 

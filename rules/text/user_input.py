@@ -82,12 +82,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def known_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
     """The options that a parser tells people of."""
-    return tuple(
-        option
-        for action in _actions(parser)
-        if action.help != argparse.SUPPRESS
-        for option in action.option_strings
-    )
+    return tuple(option for action in _actions(parser) for option in action.option_strings)
 
 
 def _no_command(message: str, words: Iterable[str]) -> tuple[str, str]:

@@ -209,7 +209,7 @@ def _leads(case: Case, position: LadderPosition) -> str:
         return f"{rung.step} by {rung.adapter} is next"
     return (
         f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
-        f"operator lets it go: kubectl gpuward repair {case.node.name}"
+        f"operator lets it go: kubectl gpuward approve {case.node.name}"
     )
 
 

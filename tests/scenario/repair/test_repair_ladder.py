@@ -234,7 +234,7 @@ def test_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert world.condition(NODE, "RepairProposed") == "RestartNode"
     assert world.condition(NODE, "NeedsHuman") == "Approval"
-    assert "kubectl gpuward repair n0" in world.message(NODE)
+    assert "kubectl gpuward approve n0" in world.message(NODE)
     assert world.asked() == []
     approved(world, "RestartNode")
     world.run(30)

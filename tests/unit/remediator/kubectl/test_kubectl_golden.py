@@ -31,8 +31,14 @@ def each(*words: str, after: tuple[str, ...] = (), nodes: tuple[str, ...] = NODE
     return tuple((*words, node, *after) for node in nodes)
 
 
+UNHEALTHY = 'jsonpath={.items[?(@.health=="Unhealthy")].metadata.name}'
 LOOKS = {
-    "fleet": (("fleet",), ("fleet", "-o", "wide"), ("fleet", "-o", "json")),
+    "fleet": (
+        ("fleet",),
+        ("fleet", "-o", "wide"),
+        ("fleet", "-o", "json"),
+        ("fleet", "-o", UNHEALTHY),
+    ),
     "why": each("why"),
     "why-other-states": each("why", nodes=OTHER_STATES),
     "why-wide": each("why", after=("-o", "wide"), nodes=("gpu-blocked",)),
@@ -47,12 +53,12 @@ ACTS = {
                    *each("quarantine", after=(*REASON, "--yes")),
                    ("quarantine", "gpu-healthy", *REASON)),
     "release": (("release", "gpu-blocked", *REASON), *each("release", after=(*REASON, "--yes"))),
-    "repair": (
-        *each("repair"),
-        ("repair", "gpu-blocked", "--step", "RestartNode"),
-        ("repair", "gpu-blocked", "--step", "RestartNode", "--yes", *REASON),
+    "approve": (
+        *each("approve"),
+        ("approve", "gpu-blocked", "--step", "RestartNode"),
+        ("approve", "gpu-blocked", "--step", "RestartNode", "--yes", *REASON),
     ),
-    "repaired": each("repaired", after=REASON),
+    "mark-replaced": each("mark-replaced", after=REASON),
     "hold": each("hold", after=REASON),
     "unhold": each("unhold", nodes=(*NODES, "gpu-held")),
     "pause": (

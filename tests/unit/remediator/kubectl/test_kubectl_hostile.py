@@ -28,7 +28,7 @@ SESSION = f"{NAME}-0badcafe"
 COMMANDS = (
     ("why", NAME), ("why", NAME, "-o", "wide"), ("fleet", "-o", "wide"),
     ("plan",), ("plan", "-o", "wide"), ("why", "gone"),
-    ("resume", "--yes"), ("fleet",), ("repaired", NAME, "--reason", "x"),
+    ("resume", "--yes"), ("fleet",), ("mark-replaced", NAME, "--reason", "x"),
     ("hold", "held", "--reason", "x"),
 )  # fmt: skip
 ANSWERS_OF_OURS = frozenset({"plan", "fleet", "hold"})

@@ -27,12 +27,12 @@ LINES = {
     "why": (BLOCKED,),
     "plan": (),
     "quarantine": (BLOCKED, "--reason", "x", "--yes"),
-    "repair": (BLOCKED, "--step", "RestartNode", "--yes"),
+    "approve": (BLOCKED, "--step", "RestartNode", "--yes"),
     "release": (BLOCKED, "--reason", "x", "--yes"),
     "unhold": ("gpu-held",),
     "pause": ("--reason", "x", "--yes"),
     "hold": (BLOCKED, "--reason", "x"),
-    "repaired": (BLOCKED, "--reason", "x"),
+    "mark-replaced": (BLOCKED, "--reason", "x"),
 }
 
 
@@ -111,7 +111,7 @@ def test_a_namespace_where_none_ever_led_is_named_with_how_to_find_the_right_one
             assert NEVER not in kubectl(name, *arguments)[2], "in the right one it is no news"
 
 
-@pytest.mark.parametrize("name", ["quarantine", "repair"])
+@pytest.mark.parametrize("name", ["quarantine", "approve"])
 def test_what_is_judged_by_the_policy_of_no_remediator_is_not_asked_for(
     tmp_path: Path, name: str
 ) -> None:

@@ -76,7 +76,7 @@ def test_what_is_given_back_takes_no_reason_and_no_repair(tmp_path: Path) -> Non
     asked = {"release": {"by": "ann", "reason": "need it"}}
     with cluster(tmp_path, with_session(**asked)) as kubectl:
         for words in (("quarantine", HEALTHY, "--reason", "x"),
-                      ("repair", HEALTHY, "--step", "RestartNode")):  # fmt: skip
+                      ("approve", HEALTHY, "--step", "RestartNode")):  # fmt: skip
             code, out, err = kubectl(*words, "--yes")
             assert (code, out) == (1, "")
             assert "is being returned to service, as ann asked" in err
@@ -140,7 +140,7 @@ REPAIRS = "{mode: Enforce, repair: {mode: Auto, steps: {RestartNode: {adapter: N
 def test_a_repair_of_a_held_node_waits_for_the_hold(tmp_path: Path) -> None:
     with cluster(tmp_path, world(REPAIRS)) as kubectl:
         kubectl("hold", "gpu-out", "--reason", "x")
-        _, said, _ = kubectl("repair", "gpu-out", "--step", "RestartNode", "--yes")
+        _, said, _ = kubectl("approve", "gpu-out", "--step", "RestartNode", "--yes")
     assert "; it is held, nothing is repaired before: kubectl gpuward unhold gpu-out" in said
 
 

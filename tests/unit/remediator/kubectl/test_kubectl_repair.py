@@ -1,4 +1,4 @@
-"""`kubectl gpuward repair`: the proposed step is let go by name, and nothing is asked for in
+"""`kubectl gpuward approve`: the proposed step is let go by name, and nothing is asked for in
 vain.
 """
 
@@ -60,17 +60,17 @@ def proposed(
 
 def test_the_proposed_step_is_let_go_by_name(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
-        code, _, err = kubectl("repair", "gpu-healthy")
+        code, _, err = kubectl("approve", "gpu-healthy")
         assert code != 0
         assert "RestartNode begins once nothing uses a GPU there" in err
-        code, out, err = kubectl("repair", "gpu-healthy", "--yes")
+        code, out, err = kubectl("approve", "gpu-healthy", "--yes")
         spec = kubectl.get(QUARANTINES, "drained")["spec"]
         assert (code, err) == (0, "")
         assert "RestartNode may begin once nothing uses a GPU there" in out
         assert spec["repair"]["step"] == "RestartNode"
         assert spec["repair"]["by"]
         assert parse_time(spec["repair"]["at"]) is not None
-        code, _, err = kubectl("repair", "gpu-healthy", "--step", "PowerCycle")
+        code, _, err = kubectl("approve", "gpu-healthy", "--step", "PowerCycle")
         assert code == 1
         assert "no adapter for PowerCycle; it has for RestartNode" in err
 
@@ -79,7 +79,7 @@ def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
     """Bounded, escaped where it is shown, and that of one request only."""
     hostile = "vendor on site \x1b[2J; kubectl delete node x " + "w" * 2000
     with cluster(tmp_path, proposed("Ask")) as kubectl:
-        code, out, err = kubectl("repair", "gpu-healthy", "--yes", "--reason", hostile)
+        code, out, err = kubectl("approve", "gpu-healthy", "--yes", "--reason", hostile)
         assert (code, err) == (0, "")
         assert "not kept" not in out
         kept = kubectl.get(QUARANTINES, "drained")["spec"]["repair"]["reason"]
@@ -89,9 +89,9 @@ def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
         assert re.search(
             r"approved by kubernetes-admin at [-0-9: ]+ UTC: vendor on site \\x1b\[2J;", out
         )
-        kubectl("repair", "gpu-healthy", "--yes")
+        kubectl("approve", "gpu-healthy", "--yes")
         assert "reason" not in kubectl.get(QUARANTINES, "drained")["spec"]["repair"]
-        assert kubectl("repair", "gpu-healthy", "--yes", "--reason", " ")[0] == 64
+        assert kubectl("approve", "gpu-healthy", "--yes", "--reason", " ")[0] == 64
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
 )
 def test_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
     with cluster(tmp_path, proposed(mode, tried=tried)) as kubectl:
-        code, _, err = kubectl("repair", "gpu-healthy")
+        code, _, err = kubectl("approve", "gpu-healthy")
         assert code == 1
         assert why in err
         assert "repair" not in kubectl.get(QUARANTINES, "drained")["spec"]
@@ -114,7 +114,7 @@ def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_o
         load(hosted, HEALTHS, verdict("gpu-healthy", incidents=[fault]))
 
     with cluster(tmp_path, fill) as kubectl:
-        code, _, err = kubectl("repair", "gpu-healthy", "--step", "RestartNode", "--yes")
+        code, _, err = kubectl("approve", "gpu-healthy", "--step", "RestartNode", "--yes")
         asked = "repair" in kubectl.get(QUARANTINES, "drained")["spec"]
     assert (code == 0) == asked == (not over)
     assert ("the faults of gpu-healthy are over and only people keep it out" in err) == over

@@ -11,9 +11,9 @@ import pytest
 from hack.sim.cluster.resource import NODES
 from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests
-from remediator.kubectl.cli import parser
 from remediator.kubectl.cluster import GROUP_PATH, Cluster, connect
 from remediator.kubectl.command import CommandError
+from remediator.kubectl.parser import make_parser
 from remediator.kubectl.quarantine import join
 from rules.api.names import ANNOTATION_HOLD
 from rules.api.nodes import QuarantineView
@@ -69,7 +69,7 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
 
     async def told(kubectl: Kubectl) -> str:
         words = ["--kubeconfig", str(kubectl.kubeconfig), "fleet"]
-        async with connect(parser().parse_args(words), print) as one:
+        async with connect(make_parser().parse_args(words), print) as one:
             seen = await one.session(JOINED)
             assert seen is not None
             await one.patch(PATH, meanwhile)
@@ -131,7 +131,7 @@ NODES_ONLY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["hold", "repaired", "unhold"])
+@pytest.mark.parametrize("command", ["hold", "mark-replaced", "unhold"])
 def test_walk_what_cannot_be_read_keeps_a_command_from_writing(
     tmp_path: Path, command: str
 ) -> None:

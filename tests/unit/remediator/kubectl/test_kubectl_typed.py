@@ -51,7 +51,7 @@ ACTS = [
     ("release", BLOCKED, "--yes", *REASON),
     ("hold", BLOCKED, *REASON),
     ("unhold", "gpu-held"),
-    ("repaired", BLOCKED, *REASON),
+    ("mark-replaced", BLOCKED, *REASON),
     ("pause", *REASON),
     ("resume",),
     ("uninstall", "--yes"),

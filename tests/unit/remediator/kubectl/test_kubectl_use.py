@@ -143,7 +143,7 @@ def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
         assert kubectl("quarantine", BLOCKED, "--reason", "fan", "--yes")[0] == 0
         assert kubectl("release", BLOCKED, "--reason", "tested", "--yes")[0] == 0
         assert kubectl("hold", BLOCKED, "--reason", "vendor")[0] == 0
-        assert kubectl("repaired", BLOCKED, "--reason", "new GPU")[0] == 0
+        assert kubectl("mark-replaced", BLOCKED, "--reason", "new GPU")[0] == 0
         assert kubectl("pause", "-l", "rack=a,pool=b", "--reason", "drill")[0] == 0
         session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
         node = kubectl.get(r.NODES, BLOCKED)["metadata"]["annotations"]

@@ -133,13 +133,13 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
 def test_without_a_step_left_repaired_is_offered_only_where_it_closes_the_cause() -> None:
     """`repaired` closes nothing of others' detectors, and not what a reset closes."""
     others = without_step("External")
-    assert "repaired" not in others
+    assert "mark-replaced" not in others
     by_reset = without_step("Detector")
-    assert "gpuward repaired" not in by_reset
+    assert "gpuward mark-replaced" not in by_reset
     by_word = without_step("Detector", closes_on="Human")
-    assert "kubectl gpuward repaired gpu-7 " in by_word
+    assert "kubectl gpuward mark-replaced gpu-7 " in by_word
     both = without_step("Detector", "External", closes_on="Human")
-    assert "kubectl gpuward repaired gpu-7 " in both
+    assert "kubectl gpuward mark-replaced gpu-7 " in both
 
 
 POD = AgentPod(uid="a", node=NAME, ready=True, ready_changed_at=NOW - 60)

@@ -40,9 +40,9 @@ from tests.support.remediator.page_fleet import (
 
 HOLD = 'kubectl gpuward hold b --reason "..."'
 UNHOLD = "kubectl gpuward unhold b"
-REPAIRED = 'kubectl gpuward repaired b --reason "..."'
+REPAIRED = 'kubectl gpuward mark-replaced b --reason "..."'
 RELEASE = 'kubectl gpuward release b --reason "..."'
-REPAIR = "kubectl gpuward repair b"
+REPAIR = "kubectl gpuward approve b"
 TAKE = 'kubectl gpuward quarantine b --reason "..."'
 BY_PERSON = Cause(source="Human", reason="Requested", message="fan noise", by="ann")
 BY_OTHERS = Cause(source="External", incident="external-1", reason="SiteSays", severity="Fatal")
@@ -129,7 +129,7 @@ def world(
 def test_only_what_changes_something_is_offered(of: PageState, commands: list[str]) -> None:
     assert [act.command for act in node_of(of, "b").acts] == commands
     html = node_html(of, "b")
-    asked = ("hold", "unhold", "release", "repaired", "repair", "resume", "quarantine")
+    asked = ("hold", "unhold", "release", "mark-replaced", "approve", "resume", "quarantine")
     offered = [word for word in asked if f"gpuward {word} " in html]
     assert sorted(offered) == sorted(one.split()[2] for one in commands)
     snapshot = of.snapshot
