@@ -70,7 +70,7 @@ def _cordon_owner(node: FreshNode) -> str:
 
 
 def _at_a_readable_time(value: str) -> str:
-    """The note of `repaired` begins with its moment as objects write it: said as everywhere."""
+    """Return the note of the annotation with the time at its start in a readable form."""
     first, _, rest = value.partition(" ")
     at = timestamps.utc_of(first) if timestamps.parse_time(first) is not None else ""
     return f"{at} {rest}".rstrip() if at else value

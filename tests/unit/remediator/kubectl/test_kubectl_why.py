@@ -131,7 +131,7 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
 
 
 def test_without_a_step_left_repaired_is_offered_only_where_it_closes_the_cause() -> None:
-    """`repaired` closes nothing of others' detectors, and not what a reset closes."""
+    """`mark-replaced` closes no fault of an external detector, and none that a reset closes."""
     others = without_step("External")
     assert "mark-replaced" not in others
     by_reset = without_step("Detector")
