@@ -72,7 +72,7 @@ async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
         await until(lambda: setting.drains.plan("n1") is not None)
         plan = setting.drains.plan("n1")
         assert (plan.blocked_reason, plan.drained, plan.evict) == (reason, False, ())
-        assert says in plan.unseen.why
+        assert says in plan.unlisted.why
         broken.times = broken.hits
         await until(lambda: not setting.drains.plan("n1").unseen)
 
