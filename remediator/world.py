@@ -125,7 +125,7 @@ class World:
             own_namespace=self.own_namespace,
             no_other_replica=self.no_other_replica,
             reserved=self.reserved,
-            taint_refused=self.refusals.nodes(NodeWrite.MARK),
+            taint_refused=self.refusals.nodes(NodeWrite.TAINT),
             gangs=self.gangs,
             not_kept={f for f, at in self.not_kept.items() if now - at < status.NOT_KEPT_S},
             kueue_unhealthy=self.kueue_unhealthy,

@@ -42,7 +42,7 @@ async def taints(client: Client, names: list[str]) -> list[float]:
             session=f"{name}-floor",
             reason="Xid79",
             phase="Marked",
-            mark="CordonAndTaint",
+            parts="CordonAndTaint",
             now=time.time(),
         )
         del patch["metadata"]["resourceVersion"]

@@ -52,9 +52,9 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordStatus.counters": Field("Over its lifetime, including dropped events."),
     "RecordCounters.faults": Field("Faults."),
     "RecordStatus.said": Field("Operator reports about it.", max_items=8),
-    "RecordWord.at": Field("When.", 40),
-    "RecordWord.word": Field("repaired: earlier faults no longer count.", 16),
-    "RecordWord.reason": Field("Why.", 1024),
+    "OperatorAction.at": Field("When.", 40),
+    "OperatorAction.word": Field("repaired: earlier faults no longer count.", 16),
+    "OperatorAction.reason": Field("Why.", 1024),
     "RecordStatus.message": Field(
         "Its faults in 90 days, and whether that makes it a repeat offender.", 1024
     ),

@@ -196,7 +196,7 @@ class Gateway:
             kept = await self._still_owned(write)
             if kept is not None:
                 return kept
-        if not write.harmful:
+        if not write.disruptive:
             return await self._post(write, self._leader_check(write, asked_at), in_turn=False)
         async with self._api.turn(_call_queue(write)):
             for again in (False, True):
@@ -333,7 +333,7 @@ def _call_queue(write: d.Write) -> CallQueue:
 def _disruptions(write: d.Write) -> bool:
     """Whether this eviction or repair request is disruptive; other kinds are False."""
     kinds = d.EvictPod | SetRepairCondition | WriteRepairObject
-    return isinstance(write, kinds) and write.harmful
+    return isinstance(write, kinds) and write.disruptive
 
 
 def _log(write: d.Write, kind: str, sent: Sent) -> None:

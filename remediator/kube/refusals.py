@@ -18,11 +18,11 @@ from rules.api import timestamps
 from rules.api.refusal import (
     NAMESPACE_ENDING,
     ON_SESSIONS,
+    ErrorKind,
     NodeWrite,
-    Told,
+    error_kinds,
     refusal_of,
     repeated,
-    told,
 )
 from rules.api.writes import EmitEvent, Write
 from rules.catalog.why_not import Refusal, WhyNot
@@ -176,7 +176,7 @@ def _problem(namespace: str, answer: Answer) -> str:
     text = answer.sentence()
     remedy = (
         "ask who runs the quota, admission policy or webhook"
-        if Told.BY_ADMISSION in told(text)
+        if ErrorKind.BY_ADMISSION in error_kinds(text)
         else "grant it create on events"
     )
     return (

@@ -26,7 +26,7 @@ from rules.api.gpu_record import RecordView
 from rules.api.kube_config import Acting, KubeConfigError
 from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, QuarantineView, TimedNode
 from rules.api.pods import DaemonSetView, PodView
-from rules.api.refusal import Told
+from rules.api.refusal import ErrorKind
 from rules.api.workloads import PdbView
 
 if TYPE_CHECKING:  # what one command does not read it does not wait for
@@ -379,9 +379,9 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
                 "preflight says what is there"
             )
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
-        case 403 if Told.BY_ADMISSION in refusal.told(said):
+        case 403 if ErrorKind.BY_ADMISSION in refusal.error_kinds(said):
             raise CommandError(f"{said}; ask who runs this admission policy or webhook")
-        case 403 if Told.IMPERSONATION in refusal.told(said):
+        case 403 if ErrorKind.IMPERSONATION in refusal.error_kinds(said):
             remedy = "ask for the right to impersonate, or leave out --as (`as` of the kubeconfig)"
             raise CommandError(f"not allowed: {said}; {remedy}")
         case 403:

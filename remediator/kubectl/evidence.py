@@ -46,7 +46,7 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     _write(folder, made)
     told = [_told(folder, found, made)]
     if options.name_of != name:
-        last = node_state.open_session(await cluster.sessions(found.says("nodeName")))
+        last = node_state.open_session(await cluster.sessions(found.text_of("nodeName")))
         if last is not None and last.name != name:
             told.append(f"of an earlier session: {_why_none(last)}")
     return "\n".join(told)
@@ -58,7 +58,7 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
     if named is not None:
         return named
     if of_node := await cluster.evidences(wanted):
-        return max(of_node, key=lambda each: (each.says("takenAt"), each.metadata.name))
+        return max(of_node, key=lambda each: (each.text_of("takenAt"), each.metadata.name))
     session = await cluster.session(wanted)
     sessions = [session] if session is not None else await cluster.sessions(wanted)
     why = "an agent keeps it when a session takes its node, never in Shadow"
@@ -81,14 +81,14 @@ def _why_none(session: QuarantineView) -> str:
 async def _checked(cluster: Cluster, found: EvidenceView) -> None:
     """Refuse what was changed since: a vendor must be able to rely on it."""
     name = found.metadata.name
-    if not found.whole:
+    if not found.intact:
         raise CommandError(
             f"GPUEvidence {name} does not match its own SHA-256: somebody changed it, or its "
             "definition is older than the agent; nothing was written"
         )
-    session = await cluster.session(found.says("session"))
+    session = await cluster.session(found.text_of("session"))
     known = recorded(session.status) if session is not None else ""
-    if known and known != found.says("sha256"):
+    if known and known != found.text_of("sha256"):
         raise CommandError(
             f"GPUEvidence {name} is not the one on record of its session ({known}): somebody "
             "replaced it; nothing was written"
@@ -108,11 +108,11 @@ def _write(folder: Path, made: RmaFolder) -> None:
 
 
 def _told(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
-    taken = timestamps.utc_of(found.says("takenAt"))
-    whose = f"node {found.says('nodeName')}, session {found.metadata.name}"
+    taken = timestamps.utc_of(found.text_of("takenAt"))
+    whose = f"node {found.text_of('nodeName')}, session {found.metadata.name}"
     lines = [
         f"{folder}: {count(len(made.files), 'file')} of {whose}, taken {taken}",
-        f"SHA-256 {found.says('sha256')}, checked",
+        f"SHA-256 {found.text_of('sha256')}, checked",
     ]
     lines += [
         f"at fault: {gpu.product or 'GPU'} serial {gpu.serial or 'not known'} in slot {gpu.pci}"

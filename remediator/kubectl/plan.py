@@ -299,7 +299,7 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
 def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
     """What is done, what after a wait, and why not more; `snapshot` is the fleet as foreseen."""
     session, decision = found.after, found.decision
-    mark = _MARKS[snapshot.policy.mark]
+    mark = _MARKS[snapshot.policy.parts]
     why, code = decision.because, decision.blocked_by or ""
 
     def step(would: str, because: str, blocked_by: str = "", then: str = "") -> NodePlan:

@@ -365,7 +365,7 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
 
 def _history(look: NodeLook) -> Iterator[str]:
     for record in look.repeat_offenders:
-        yield gpu_record.faults_said(record, look.now)
+        yield gpu_record.fault_summary(record, look.now)
     past = [session for session in look.sessions if not observation.is_open(session)]
     if past:
         last = past[-1]

@@ -228,7 +228,7 @@ def test_lines(session: QuarantineView | None) -> Iterator[str]:
         at = timestamps.utc_of(test.ended_at or test.started_at)
         yield f"{at} {test.state} by {test.provider}, Job {test.object}{message}"
         for check in test.checks:
-            if check.verdict != "pass":
+            if check.result != "pass":
                 gpu = f" on {check.gpu}" if check.gpu else ""
                 note = f"; {check.note}" if check.note else ""
-                yield f"  {check.verdict}: {check.id}{gpu}{note}"
+                yield f"  {check.result}: {check.id}{gpu}{note}"

@@ -54,7 +54,7 @@ def _cordon_owner(node: FreshNode) -> str:
         return (
             f"not gpuward's: {quarantine_taint.cordon_stays(node)}, and it stays after a release"
         )
-    if note is not None and "Cordon" in note.mark:
+    if note is not None and "Cordon" in note.parts:
         stays = quarantine_taint.cordon_stays(node)
         return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
     managers = [

@@ -294,7 +294,7 @@ def _offenders(state: PageState) -> Iterator[shapes.RepeatOffender]:
                 name=status.called,
                 serial=status.serial,
                 node=status.node,
-                faults=gpu_record.faults_said(status, state.now),
+                faults=gpu_record.fault_summary(status, state.now),
             )
 
 

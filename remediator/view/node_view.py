@@ -122,7 +122,7 @@ def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
             at=test.started_at,
             until=test.ended_at,
             what=f"test under load by {test.provider}" if test.provider else "test under load",
-            state=test.verdict or test.state,
+            state=test.result or test.state,
             said=test.message,
             session=session.name,
         )
@@ -276,7 +276,7 @@ def _notes(node: NodeView, state: PageState) -> Iterator[str]:
     for record in state.snapshot.records.values():
         here = record.status.node == node.name and not record.doubt
         if here and gpu_record.is_repeat_offender(record.status, state.now):
-            yield gpu_record.faults_said(record.status, state.now)
+            yield gpu_record.fault_summary(record.status, state.now)
     for name, pause in sorted(state.snapshot.pauses.items()):
         if exclusions.pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""

@@ -1,9 +1,9 @@
-"""GPUEvidence as it travels, and the session annotation that says which session took a node.
+"""GPUEvidence, and the session annotation of a quarantined node.
 
-GPUEvidence is what an agent knew of its node when a session took it. Written once, by the agent,
-named as the session, without an owner: it outlives node and session. Whatever a vendor asks for
-must be in here, since a reboot or a replacement takes the rest away. Every value is text or a
-whole number, so that the digest is the same after any number of trips.
+GPUEvidence is what an agent knew about its node when the node was quarantined. The agent writes it
+once, with the name of the session and without an owner, so it outlives node and session. It has
+everything that a vendor needs, because a reboot or a replacement loses the rest. Values are
+strings and integers, so that the digest never changes.
 """
 
 import functools
@@ -20,50 +20,47 @@ from rules.text import tolerant
 
 _MAX_NOTE_BYTES: Final = 4096
 _KEPT: Final = 256
-"""Notes are read many times in each decision, and the same ones in the next."""
+"""Each decision reads the same few annotations many times."""
 
 
-class MarkNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The session annotation: whose quarantine it is and what was there before."""
+class QuarantineNote(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The session annotation: which session quarantined the node, and the node's prior state."""
 
     session: str
     boot_id: str = msgspec.field(name="bootID", default="")
     prior_unschedulable: bool = False
     at: str = ""
-    mark: str = "CordonAndTaint"
-    """Which parts were set; the policy may change while the taint and cordon is on."""
+    parts: str = msgspec.field(name="mark", default="CordonAndTaint")
+    """Which parts were set. The policy may change during the quarantine."""
     prior_annotations: dict[str, str | None] = msgspec.field(default_factory=dict)
     prior_by: str = ""
-    """The manager that owned the cordon of before (`managedFields`); "" where nobody knows."""
+    """The manager that owned a prior cordon (`managedFields`); "" if unknown."""
     restored_boot: str = ""
-    """The boot in which a cordon that was lost right after it was put back, once."""
+    """The boot in which a cordon that was lost right after the boot was restored, once."""
     restored_at: str = ""
-    """When a part that another controller took off was restored last."""
+    """When a part that another controller removed was last restored."""
 
 
-def note_of(annotations: Mapping[str, str]) -> MarkNote | None:
-    """What the annotation says; None where there is none or nobody can read it.
+def note_of(annotations: Mapping[str, str]) -> QuarantineNote | None:
+    """Return the session annotation; None if there is none or it is invalid.
 
-    One that names a session which cannot exist was not written by us, and says nothing of what was
-    there before.
+    An annotation with an invalid session name was not written by gpuward and is ignored.
     """
     text = annotations.get(names.ANNOTATION_SESSION)
     return _read(text) if text is not None and len(text) <= _MAX_NOTE_BYTES else None
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _read(text: str) -> MarkNote | None:
+def _read(text: str) -> QuarantineNote | None:
     try:
-        note = msgspec.json.decode(text, type=MarkNote)
+        note = msgspec.json.decode(text, type=QuarantineNote)
     except tolerant.UNREADABLE:
         return None
     return note if object_name.is_object_name(note.session) else None
 
 
 def session_of(annotations: Mapping[str, str]) -> str:
-    """The session whose quarantine a node with these annotations carries; "" where there is
-    none.
-    """
+    """Return the session that quarantined the node with these annotations; "" for none."""
     note = note_of(annotations)
     return note.session if note is not None else ""
 
@@ -85,7 +82,7 @@ class EvidenceReading(Wire, frozen=True):
 
 
 class EvidenceGpu(Wire, frozen=True):
-    """One GPU: who it is, and the last it said."""
+    """One GPU: its identity and its last readings."""
 
     uuid: str = ""
     index: int = -1
@@ -104,7 +101,7 @@ class EvidenceGpu(Wire, frozen=True):
 
 
 class EvidenceSpec(Wire, frozen=True):
-    """All of it; `sha256` is over everything else."""
+    """The evidence; `sha256` covers all other fields."""
 
     session: str
     node_name: str
@@ -126,21 +123,21 @@ class EvidenceSpec(Wire, frozen=True):
 
 
 class EvidenceView(View, frozen=True, kw_only=True):
-    """A GPUEvidence as it is stored: its spec stays raw, since the digest is over all of it."""
+    """A stored GPUEvidence. Its spec stays raw, because the digest covers all of it."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     doubt: str = DOUBT_FIELD
 
-    def says(self, key: str) -> str:
-        """A field of the spec that is text; "" where it is none."""
+    def text_of(self, key: str) -> str:
+        """Return a string field of the spec; "" for any other type."""
         found = self.spec.get(key)
         return found if isinstance(found, str) else ""
 
     @property
-    def whole(self) -> bool:
-        """Whether it is what was written: its digest is that of its content."""
-        claimed = self.says(DIGEST_KEY)
+    def intact(self) -> bool:
+        """Whether the digest matches the content."""
+        claimed = self.text_of(DIGEST_KEY)
         try:
             return bool(claimed) and claimed == digest(self.spec)
         except (TypeError, ValueError, RecursionError):
@@ -148,8 +145,9 @@ class EvidenceView(View, frozen=True, kw_only=True):
 
 
 def digest(spec: Mapping[str, Any]) -> str:
-    """SHA-256 over a spec without its own digest, as JSON in UTF-8 with sorted keys and no spaces:
-    what `jq -cSj '.spec | del(.sha256)' | sha256sum` says.
+    """Return the SHA-256 of a spec without its own digest, as JSON with sorted keys and no spaces.
+
+    `jq -cSj '.spec | del(.sha256)' | sha256sum` prints the same.
     """
     rest = {key: value for key, value in spec.items() if key != DIGEST_KEY}
     return hashlib.sha256(msgspec.json.encode(rest, order="sorted")).hexdigest()

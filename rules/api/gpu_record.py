@@ -1,9 +1,9 @@
-"""GPURecord as it travels: what happened to one GPU, wherever it was plugged in, or to one node.
+"""GPURecord: the fault history of one GPU, in any slot, or of one node.
 
 The remediator's leader writes `status` (`rules.fleet.record_update`). A GPU's record is named
-after its UUID and not after its node: it outlives the Node, a re-image and a move to another slot.
-A repeat offender (Meta's paper calls such a node a repeat offender) is never a cause: nothing is
-taken out of service for it. The record, the page and `kubectl gpuward why` show it.
+after its UUID, so it outlives the Node, a re-image and a move to another slot. A repeat offender
+is a GPU or node with many faults. It is reported by the record, the page and
+`kubectl gpuward why`, but is never a cause for a quarantine.
 """
 
 import hashlib
@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final
 
+import msgspec
+
 from rules.api import health, object_name, timestamps
 from rules.api.health import Wire
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
@@ -19,26 +21,26 @@ from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 DAY_S: Final = 86_400.0
 MAX_EVENTS: Final = 64
 MAX_PLACES: Final = 8
-MAX_SAID: Final = 8
+MAX_ACTIONS: Final = 8
 MAX_STEPS: Final = 5
 GPU_SCOPE: Final = "GPU"
 NODE_SCOPE: Final = "Node"
 _GPU_PREFIX: Final = "gpu-"
 _NODE_PREFIX: Final = "node-"
 _MOST_CHARS: Final = 120
-"""No GPU's UUID comes near it; names of nodes may, and end in a hash then."""
+"""The longest name. A longer node name ends in a hash."""
 
 
 class FaultOutcome(StrEnum):
-    """What became of one fault."""
+    """The outcome of one fault."""
 
     ACTIVE = "Active"
     CLOSED = "Closed"
-    """It ended without the node being taken out."""
+    """It closed without a quarantine."""
     RELEASED = "Released"
-    """The node came back after a session."""
+    """The session ended and the node is in service."""
     UNDONE = "Undone"
-    """An operator ended the session while the fault was still there: probably no fault."""
+    """An operator ended the session while the fault was active: probably a false alarm."""
     NODE_GONE = "NodeGone"
 
 
@@ -51,7 +53,7 @@ class RecordPlace(Wire, frozen=True):
 
 
 class RecordEvent(Wire, frozen=True):
-    """One fault: when, what, what was done about it, and when it came back."""
+    """One fault, its repair steps, and after how many seconds it returned."""
 
     at: str
     last_at: str = ""
@@ -67,16 +69,16 @@ class RecordEvent(Wire, frozen=True):
     came_back_after: int | None = None
 
 
-class RecordWord(Wire, frozen=True):
-    """What an operator said about it."""
+class OperatorAction(Wire, frozen=True):
+    """What an operator recorded about the GPU or node."""
 
     at: str
-    word: str
+    action: str = msgspec.field(name="word")
     reason: str = ""
 
 
 class RecordCounters(Wire, frozen=True):
-    """Over the entire life of the record, also of events that it no longer lists."""
+    """Totals that include events which the record no longer lists."""
 
     faults: int = 0
 
@@ -92,17 +94,17 @@ class RecordStatus(Wire, frozen=True):
     events: tuple[RecordEvent, ...] = ()
     forgotten_until: str = ""
     counters: RecordCounters = RecordCounters()
-    said: tuple[RecordWord, ...] = ()
+    actions: tuple[OperatorAction, ...] = msgspec.field(name="said", default=())
     message: str = ""
 
     @property
     def node(self) -> str:
-        """Where it was seen last; "" where nobody knows."""
+        """The last known node; "" if unknown."""
         return self.places[-1].node if self.places else ""
 
     @property
     def called(self) -> str:
-        """What an operator calls it."""
+        """Its name in messages."""
         if self.scope != GPU_SCOPE:
             return f"node {self.node}"
         return self.uuid if self.uuid.startswith("GPU-") else f"GPU {self.uuid}"
@@ -122,12 +124,12 @@ class RecordView(View, frozen=True, kw_only=True):
 
 
 def record_patch(status: RecordStatus) -> dict[str, Any]:
-    """The entire status as a merge patch: what is empty is removed by null."""
+    """Return the status as a merge patch with null for empty fields."""
     return {**dict.fromkeys(status.__struct_encode_fields__), **health.plain(status)}
 
 
 def gpu_record_name(uuid: str) -> str:
-    """The name of a GPU's record: `gpu-<uuid>` in lower case, a hash for what is no such name."""
+    """Return the name of a GPU's record: `gpu-<uuid>` in lower case, or a hash if invalid."""
     name = f"{_GPU_PREFIX}{uuid.lower().removeprefix(_GPU_PREFIX)}"
     if object_name.is_object_name(name) and len(name) <= _MOST_CHARS:
         return name
@@ -135,7 +137,7 @@ def gpu_record_name(uuid: str) -> str:
 
 
 def node_record_name(node: str) -> str:
-    """The name of a node's own record: cables, NICs, power supplies and slots belong to it."""
+    """Return the name of a node's record, for cables, NICs, power supplies and slots."""
     name = f"{_NODE_PREFIX}{node}"
     if object_name.is_object_name(name) and len(name) <= _MOST_CHARS:
         return name
@@ -143,7 +145,7 @@ def node_record_name(node: str) -> str:
 
 
 def record_names(node: str, uuids: Iterable[str]) -> list[str]:
-    """The records that may say something about a node with these GPUs."""
+    """Return the names of the records of a node with these GPUs."""
     return [node_record_name(node), *(gpu_record_name(uuid) for uuid in uuids if uuid)]
 
 
@@ -153,7 +155,7 @@ def _digest(text: str) -> str:
 
 REPEAT_FAULTS: Final = 5
 REPEAT_DAYS: Final = 90
-"""So many faults in so many days make a repeat offender. In the trace of 400 eight-GPU servers
+"""This many faults in this many days make a repeat offender. In the trace of 400 eight-GPU servers
 (SIGCOMM 2025, InfiniteHBD) 30 % of the faults come back within a week, so a shorter series is one
 bad repair; a record is kept for 90 days."""
 WEEK_S: Final = 7 * DAY_S
@@ -162,15 +164,16 @@ REPAIRED: Final = "repaired"
 
 
 def counted(status: RecordStatus) -> list[RecordEvent]:
-    """The events that count: Fatal ones and those with a session; not what an operator undid, nor
-    what was before an operator said that it was repaired, unless the same fault came back within a
-    week. What was only reported does not count: heat would.
+    """Return the events that count: Fatal events and events with a session.
+
+    Events that an operator undid do not count. Events before an operator reported a repair do not
+    count either, unless the same fault returned within a week.
     """
     since = max(
         (
-            timestamps.parse_time(said.at) or 0.0
-            for said in status.said
-            if not in_vain(said, status)
+            timestamps.parse_time(one.at) or 0.0
+            for one in status.actions
+            if not in_vain(one, status)
         ),
         default=0.0,
     )
@@ -184,12 +187,10 @@ def counted(status: RecordStatus) -> list[RecordEvent]:
     ]
 
 
-def in_vain(said: RecordWord, status: RecordStatus) -> bool:
-    """Whether an operator said that it was repaired and the same fault was back within a week, of
-    this very part: another one has another record.
-    """
-    word = timestamps.parse_time(said.at)
-    if said.word != REPAIRED or word is None:
+def in_vain(action: OperatorAction, status: RecordStatus) -> bool:
+    """Return whether the same fault returned within a week after a reported repair."""
+    repaired_at = timestamps.parse_time(action.at)
+    if action.action != REPAIRED or repaired_at is None:
         return False
     seen = {
         (event.reason, at)
@@ -198,23 +199,23 @@ def in_vain(said: RecordWord, status: RecordStatus) -> bool:
         for text in (event.at, event.last_at)
         if (at := timestamps.parse_time(text)) is not None
     }
-    before = {reason for reason, at in seen if at <= word}
-    return any(reason in before and 0 < at - word <= WEEK_S for reason, at in seen)
+    before = {reason for reason, at in seen if at <= repaired_at}
+    return any(reason in before and 0 < at - repaired_at <= WEEK_S for reason, at in seen)
 
 
 def is_repeat_offender(status: RecordStatus, now: float) -> bool:
-    """Whether it had `REPEAT_FAULTS` faults in `REPEAT_DAYS`."""
+    """Return whether it had `REPEAT_FAULTS` faults in `REPEAT_DAYS` days."""
     return _is_repeated(_within(counted(status), REPEAT_DAYS, now))
 
 
-def faults_said(status: RecordStatus, now: float) -> str:
-    """`GPU-1: repeat offender: 6 faults in 90 days (GPULost), back within a week after 2.`"""
+def fault_summary(status: RecordStatus, now: float) -> str:
+    """Return `GPU-1: repeat offender: 6 faults in 90 days (GPULost), 2 returned within a week.`"""
     recent = _within(counted(status), REPEAT_DAYS, now)
     if not recent:
-        return f"{status.called}: no fault in {REPEAT_DAYS} days counts against it."[:1024]
+        return f"{status.called}: no counted fault in {REPEAT_DAYS} days."[:1024]
     reasons = [reason for reason, _ in Counter(event.reason for event in recent).most_common(3)]
     faults, back = _faults(recent), sum(map(_returned, recent))
-    returned = f", back within a week after {back} of them" if back else ""
+    returned = f", {back} returned within a week" if back else ""
     repeat = "repeat offender: " if _is_repeated(recent) else ""
     return (
         f"{status.called}: {repeat}{faults} {'fault' if faults == 1 else 'faults'} "
@@ -233,7 +234,7 @@ def _is_repeated(events: Iterable[RecordEvent]) -> bool:
 
 
 def _faults(events: Iterable[RecordEvent]) -> int:
-    """How many faults they are: what one session found at once is one."""
+    """Return the number of faults: all events of one session are one fault."""
     return len({event.session or event.at for event in events})
 
 

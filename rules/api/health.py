@@ -1,9 +1,8 @@
-"""GPUNodeHealth as it travels: what an agent publishes about its node and reads back at start.
+"""GPUNodeHealth: the health status that an agent publishes and reads back at start.
 
-The agent encodes these types, the remediator decodes them, the CRD in `daemonset/crds/` is
-checked against them. Strings that may grow with a new agent (`class`, `recommendedAction`,
-`reason`, source names) stay plain strings, so that an older reader never loses a newer health
-status.
+The agent encodes these types, the remediator decodes them, and the CRD in `daemonset/crds/` is
+checked against them. Values that newer agents may extend (`class`, `recommendedAction`, `reason`,
+source names) are plain strings, so that an older reader accepts them.
 """
 
 import functools
@@ -20,15 +19,15 @@ MAX_SEEN_RUNNING = 80
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of the objects on the wire: camelCase names; write them through `plain`."""
+    """Base of API types: camelCase field names. Encode them with `plain`."""
 
 
 def plain(value: Any) -> Any:
-    """The wire value as JSON builtins, without fields that are empty (None, "", [], {}).
+    """Return the value as JSON types, without empty fields (None, "", [], {}).
 
-    False and 0 are words and stay, and so does everything inside a free-form object: there an
-    empty value means what its owner says (`key=` of a label selector). The API server refuses null
-    where the schema has no `nullable`, so every writer of these types must send this form.
+    False and 0 stay, and so does everything inside a free-form object, where an empty value has a
+    meaning (`key=` of a label selector). The API server refuses null in fields without `nullable`,
+    so all writers of these types use this function.
     """
     kind: Any = type(value)
     if kind in _ALREADY_PLAIN:
@@ -58,7 +57,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
 class PublisherPod(Wire, frozen=True):
-    """The pod whose readiness says that the health status is alive."""
+    """The agent pod whose readiness shows that the health status is current."""
 
     pod: str = ""
     pod_uid: str = msgspec.field(name="podUID", default="")
@@ -66,14 +65,14 @@ class PublisherPod(Wire, frozen=True):
 
 
 class Cursor(Wire, frozen=True):
-    """How far the kernel log of which boot has been judged."""
+    """The last kernel log record that was evaluated, and its boot."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
     kmsg_seq: int = -1
 
 
 class ExpectedGpus(Wire, frozen=True):
-    """How many GPUs the node should have, and who reports it."""
+    """How many GPUs the node should have, and the source of that number."""
 
     count: int = 0
     source: str = "Learned"
@@ -131,7 +130,7 @@ class NvidiaAction(Wire, frozen=True):
 
 
 class IncidentStatus(Wire, frozen=True):
-    """One fault with its life: opened once, kept by id, closed by named evidence."""
+    """One fault from its first occurrence to the evidence that closes it."""
 
     id: str
     reason: str
@@ -164,7 +163,7 @@ class IncidentStatus(Wire, frozen=True):
 
 
 class LedgerEntry(Wire, frozen=True):
-    """What happened to one GPU (UUID, else address; `node` for the node) and how often lately."""
+    """Recent events of one GPU (UUID, else address; `node` for the node)."""
 
     gpu: str = ""
     what: str = ""
@@ -173,9 +172,7 @@ class LedgerEntry(Wire, frozen=True):
 
 
 class HealthStatus(Wire, frozen=True):
-    """`status` of a GPUNodeHealth: the entire health status and all state a restarted agent
-    needs.
-    """
+    """`status` of a GPUNodeHealth, with the state that a restarted agent needs."""
 
     publisher: PublisherPod = PublisherPod()
     node_uid: str = msgspec.field(name="nodeUID", default="")
@@ -188,8 +185,8 @@ class HealthStatus(Wire, frozen=True):
     cursor: Cursor = Cursor()
     health: str = "Unknown"
     silent_since: str = ""
-    """The remediator's word, so that a list of health statuses shows it: since when nobody renews
-    this one. The next health status of the agent replaces it.
+    """Since when the agent does not renew this status, written by the remediator. The agent's next
+    status replaces it.
     """
     reason: str = ""
     message: str = ""
@@ -205,7 +202,7 @@ class HealthStatus(Wire, frozen=True):
 
 
 MAX_GPUS: Final = 64
-"""More than any node has; a larger claim is a mistake and is not believed."""
+"""More than any node has; a larger number is rejected."""
 _COUNT: Final = re.compile(r"\d{1,2}")
 
 

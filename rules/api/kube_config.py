@@ -1,8 +1,8 @@
-"""Find the API server and the credentials for it, as kubectl does: a kubeconfig, else the pod's
-service account.
+"""Find the API server and its credentials as kubectl does: a kubeconfig, else the pod's service
+account.
 
-For agent and remediator. Reads files and opens no connection. A configuration that cannot be used
-is one sentence in a `KubeConfigError`, with the file and the remedy; no secret is ever part of it.
+Reads files and opens no connection. An invalid configuration raises a `KubeConfigError` with the
+file and the remedy. Error messages never contain secrets.
 """
 
 import base64
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 class KubeConfigError(Exception):
-    """The configuration cannot be used; the text names the file and the remedy."""
+    """The configuration is invalid; the message has the file and the remedy."""
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate or key: a file's name, or what the kubeconfig itself holds."""
+    """A certificate or key: a file name, or data embedded in the kubeconfig."""
 
     file: str = ""
     data: bytes = b""
@@ -40,7 +40,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextmanager
     def path(self) -> Iterator[str]:
-        """A file to read it from; Python's TLS takes client certificates from files only."""
+        """Provide a file with it, since Python's TLS loads client certificates from files only."""
         if not self.data:
             yield self.file
             return
@@ -54,7 +54,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acting(msgspec.Struct, frozen=True, kw_only=True):
-    """The user to act as (impersonation); nobody else where `user` is empty.
+    """The user to impersonate; none if `user` is empty.
 
     Kubernetes refuses groups, uid or extra without a user.
     """
@@ -76,7 +76,7 @@ class Acting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Part(msgspec.Struct, frozen=True, rename="kebab"):
-    """What is read of a kubeconfig; its other fields are skipped."""
+    """Base of the kubeconfig parts that are read; other fields are skipped."""
 
 
 class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +87,14 @@ class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     verify: bool = True
     token: str = ""
     token_file: str = ""
-    """Where both are given this one counts, as in kubectl."""
+    """Takes precedence over `token`, as in kubectl."""
     client_cert: Material = Material()
     client_key: Material = Material()
     login: str = ""
-    """How else the user logs in: an exec plugin, an auth provider or a password."""
+    """Another login method: an exec plugin, an auth provider or a password."""
     acting: Acting = Acting()
     server_name: str = ""
-    """The name to expect in the server's certificate, where it is not the host."""
+    """The name in the server's certificate, if it is not the host."""
     proxy: str | None = None
     context: str = ""
     kubeconfig: str = ""
@@ -103,8 +103,8 @@ class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """All files that it was read from or that it names."""
 
     def tls(self) -> ssl.SSLContext:
-        """What verifies the server and shows our certificate. Raises OSError."""
-        # Only without an authority are the machine's own read: a megabyte of them.
+        """Return the TLS context with the CA and the client certificate. Raises OSError."""
+        # With a CA, the system's CAs (a megabyte) are not loaded.
         context = ssl.create_default_context(
             cafile=self.ca.file or None, cadata=self.ca.data.decode("ascii", "replace") or None
         )
@@ -112,10 +112,10 @@ class KubeConfig(msgspec.Struct, frozen=True, kw_only=True):
             with self.client_cert.path() as certificate, self.client_key.path() as key:
                 context.load_cert_chain(certificate, key or None)
         if not self.verify:
-            # Asked for by name in the kubeconfig (insecure-skip-tls-verify).
+            # Requested by insecure-skip-tls-verify in the kubeconfig.
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        # As lenient as kubectl: clusters' own authorities often lack what RFC 5280 asks for.
+        # As lenient as kubectl: cluster CAs often do not comply with RFC 5280.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
 
@@ -175,8 +175,8 @@ class _KubeconfigFile(_Part, frozen=True):
 def load(
     kubeconfig: str | None, environ: Mapping[str, str] = os.environ, context: str | None = None
 ) -> KubeConfig:
-    """The file where one is named, else $KUBECONFIG, else the pod's own service account, else
-    ~/.kube/config. A context is one of a kubeconfig.
+    """Load the given kubeconfig, else $KUBECONFIG, else the pod's service account, else
+    ~/.kube/config. `context` needs a kubeconfig.
     """
     path = kubeconfig or environ.get("KUBECONFIG", "")
     if not path and not context and environ.get("KUBERNETES_SERVICE_HOST"):
@@ -187,7 +187,7 @@ def load(
 def in_cluster(
     environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT
 ) -> KubeConfig:
-    """The service account that Kubernetes mounts into the pod."""
+    """Load the service account that Kubernetes mounts into the pod."""
     host = environ["KUBERNETES_SERVICE_HOST"]
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     token, ca = account / "token", account / "ca.crt"
@@ -211,10 +211,10 @@ def in_cluster(
 def from_files(
     path: str | Path, environ: Mapping[str, str] = os.environ, context: str | None = None
 ) -> KubeConfig:
-    """The named context of a kubeconfig, else its current one.
+    """Load the given context of a kubeconfig, else its current one.
 
-    `path` may be several files joined by `:`. As for kubectl, the first that names a cluster, a
-    user, a context or the current context wins, and the others need not exist.
+    `path` may be several files joined by `:`. As in kubectl, the first definition of a cluster, a
+    user, a context or the current context wins, and missing files are skipped.
     """
     path = str(path)
     files = [Path(part).expanduser() for part in path.split(":") if part]
@@ -238,7 +238,7 @@ def from_files(
     ca = _material(at, cluster.certificate_authority, cluster.certificate_authority_data)
     certificate = _material(by, user.client_certificate, user.client_certificate_data)
     key = _material(by, user.client_key, user.client_key_data)
-    token_file = _beside(by, user.token_file)
+    token_file = _relative_to(by, user.token_file)
     named = (token_file, *(one.file for one in (ca, certificate, key)))
     return KubeConfig(
         server=server,
@@ -272,13 +272,13 @@ def _read(path: Path) -> _KubeconfigFile:
     except msgspec.ValidationError as error:
         raise KubeConfigError(f"Kubeconfig {path} is not valid: {error}; {_REMEDY}.") from error
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        # All but the first: what the constructors of tagged scalars raise, such as `!!int ""`.
-        # Not chained into the text: the parser quotes the line, which may hold a secret.
+        # Tagged scalars such as `!!int ""` raise the others. The parser's message is left out,
+        # because it quotes the line, which may contain a secret.
         raise KubeConfigError(f"Kubeconfig {path} is not valid YAML; {_REMEDY}.") from None
 
 
 def _without_nulls(value: Any) -> Any:
-    """kubectl writes `users: null` for none."""
+    """Return the value without nulls: kubectl writes `users: null` for none."""
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if one is not None}
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value
@@ -318,29 +318,29 @@ def _acting(path: str, user: _User) -> Acting:
     acting = Acting(user=user.as_user, groups=user.as_groups, uid=user.as_uid, extra=extra)
     if acting.headers() and not acting.user:
         raise KubeConfigError(
-            f"Kubeconfig {path} is not valid: as-groups, as-uid and as-user-extra need as: beside "
-            f"them; {_REMEDY}."
+            f"Kubeconfig {path} is not valid: as-groups, as-uid and as-user-extra need as: too; "
+            f"{_REMEDY}."
         )
     return acting
 
 
 def _proxy(server: str, named: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the kubeconfig names, else that of the environment."""
+    """Return the proxy of the kubeconfig, else that of the environment."""
     try:
         return usable_proxy(named) if named else proxy_for(server, environ)
     except ProxyError as error:
         raise KubeConfigError(f"{server} cannot be reached: {error}.") from error
 
 
-def _beside(config: Path, name: str) -> str:
-    """A relative name is relative to the kubeconfig that holds it."""
+def _relative_to(config: Path, name: str) -> str:
+    """Return the path of `name`, which may be relative to its kubeconfig."""
     return str(config.parent.absolute() / name) if name else ""
 
 
 def _material(config: Path, name: str, data: str) -> Material:
-    """What the kubeconfig names or embeds; data wins over a name, as in kubectl."""
+    """Return the embedded data, else the file, as kubectl does."""
     if not data:
-        return Material(file=_beside(config, name))
+        return Material(file=_relative_to(config, name))
     try:
         return Material(data=base64.b64decode(data, validate=True))
     except binascii.Error as error:

@@ -1,8 +1,7 @@
-"""The names gpuward writes on Kubernetes objects, spelled once.
+"""Names of labels, annotations, conditions and taints that gpuward uses.
 
-Agent and remediator exchange nothing but Kubernetes objects, so these strings are the contract
-between them and with every operator and tool that selects on them. Changing one is a breaking
-change.
+Agent and remediator exchange only Kubernetes objects, and operators and tools select on these
+names. Changing one is a breaking change.
 """
 
 PREFIX = "gpuward.io"
@@ -41,30 +40,28 @@ TAINT_QUARANTINE = f"{PREFIX}/quarantine"
 LABEL_QUARANTINE = f"{PREFIX}/quarantine"
 ANNOTATION_SESSION = f"{PREFIX}/session"
 
-# Autoscaler annotations inside the taint and cordon; their prior values travel in
-# ANNOTATION_SESSION.
+# Autoscaler annotations that a quarantine sets; ANNOTATION_SESSION has their prior values.
 ANNOTATION_SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 
-# What the remediator writes on a drained node to ask others for its repair.
+# Conditions by which the remediator requests the repair of a drained node.
 CONDITION_NEEDS_RESET = "GPUNeedsReset"
 CONDITION_NEEDS_RESTART = "GPUNeedsRestart"
 CONDITION_NEEDS_REPLACE = "GPUNeedsReplace"
-# What its last test under load came to; a gate for new nodes may wait for it.
+# The result of the last load test; a gate for new nodes may wait for it.
 CONDITION_VALIDATED = "GPUValidated"
-# On every object through which a repair is asked for: which request it is.
+# The repair request, on every object that requests a repair.
 ANNOTATION_REPAIR = f"{PREFIX}/repair"
 
-# Kubernetes' own: whoever sets it says that the node is off, and its pods end without it.
-# Beside the labels by which the remediator moved others off the GPUs: which, and their values.
+# The labels that the remediator changed to free the GPUs, with their prior values.
 ANNOTATION_MOVED = f"{PREFIX}/moved"
 
-# What the remediator that leads says of itself on its Lease, for whoever waits for it.
+# The leader's own problems, on its Lease.
 ANNOTATION_UNABLE = f"{PREFIX}/unable"
 ANNOTATION_POLICY_UNREAD = f"{PREFIX}/policy-unread"
 ANNOTATION_POLICY_LAST_GOOD = f"{PREFIX}/policy-last-good"
 
-# What people write.
+# Set by operators.
 ANNOTATION_HOLD = f"{PREFIX}/hold"
 ANNOTATION_REPAIRED = f"{PREFIX}/repaired"
 ANNOTATION_EXPECTED_GPUS = f"{PREFIX}/expected-gpus"
@@ -73,7 +70,7 @@ ANNOTATION_FABRIC_MODE = f"{PREFIX}/fabric-mode"
 FABRIC_SHARED = "shared"
 LABEL_OPT_OUT = f"{PREFIX}/opt-out"
 
-# What the GPU Operator writes on nodes while it works on them.
+# Set by the GPU Operator while it works on a node.
 LABEL_DRIVER_UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 DRIVER_UPGRADE_FAILED = "upgrade-failed"
 DRIVER_UPGRADING = frozenset(
@@ -89,8 +86,8 @@ DRIVER_UPGRADING = frozenset(
         "uncordon-required",
     }
 )
-"""States of the driver upgrade from cordon to uncordon. `upgrade-required` only announces one,
-`upgrade-done` and `upgrade-failed` are over. Source: GPU Operator."""
+"""States of a driver upgrade between cordon and uncordon. `upgrade-required` comes before them,
+`upgrade-done` and `upgrade-failed` after them. Source: GPU Operator."""
 LABEL_MIG_STATE = "nvidia.com/mig.config.state"
 MIG_CHANGING = frozenset({"pending", "rebooting"})
 PREFIX_GPU_DEPLOY = "nvidia.com/gpu.deploy."
@@ -98,13 +95,13 @@ PAUSED = "paused-for-"
 DEPLOYED = "true"
 """The value of such a label under which the operator's pods run on the node."""
 PAUSED_BY_US = f"{PAUSED}gpuward"
-"""Its value while the remediator has a GPU reset: only `true` is ever changed to it, and back."""
+"""Its value during a GPU reset by the remediator, which replaces only the value `true`."""
 
-# Who reports it in events, managedFields and user agents.
+# Component names in Events, managedFields and user agents.
 COMPONENT_AGENT = "gpuward-agent"
 COMPONENT_REMEDIATOR = "gpuward-remediator"
 
-# Of `app.kubernetes.io/component`: the pods that test a node under load, and those that repair it.
+# Values of `app.kubernetes.io/component`: pods that test a node under load, and that repair it.
 COMPONENT_VALIDATE = "validate"
 COMPONENT_RESET_GPU = "reset-gpu"
 COMPONENT_RESTART_NODE = "restart-node"

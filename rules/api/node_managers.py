@@ -1,12 +1,12 @@
-"""Who changed a Node, read from its `metadata.managedFields`.
+"""Find out who changed a Node, from its `metadata.managedFields`.
 
-`claimed_by_another` says who else owns a field now; `changes_since` says who wrote to the Node
-after a moment. The API server records a manager, an operation and a time only for fields that a
-write sets. A write that only removes fields (`kubectl uncordon`, or the removal of the last taint)
-leaves no entry and no time, so an empty answer means "a client that set nothing else".
+`claimed_by_another` returns another owner of a field, `changes_since` the clients that wrote to
+the Node since a time. The API server records a manager, an operation and a time only for fields
+that a write sets. A write that only removes fields (`kubectl uncordon`, or the removal of the last
+taint) leaves no entry and no time, so an empty result means "a client that set nothing else".
 
-A manager's name is what its client calls itself, the first part of its user agent. It is shown to
-people and is no proof of identity. `rules/data/managers.json` lists the names of known programs.
+A manager's name is the first part of its client's user agent. It appears in messages and does not
+prove an identity. `rules/data/managers.json` lists the names of known programs.
 Called by `rules.api.quarantine_taint` and `rules.session`.
 """
 
@@ -22,38 +22,35 @@ from rules.api.nodes import FreshNode, NodeView
 from rules.catalog.data_file import data_file
 
 MERGED: Final = "ancient-changes"
-"""What the API server calls the oldest of more than ten updating managers, put into one entry."""
+"""The entry into which the API server merges the oldest of more than ten managers."""
 CORDON: Final = ("f:spec", "f:unschedulable")
 _NAME_LENGTH: Final = 100
 _RESOLUTION_S: Final = 1.0
-"""`managedFields` keeps whole seconds, cut off."""
+"""`managedFields` has times in full seconds, rounded down."""
 
 
 class ManagerKind(StrEnum):
     """What kind of client a manager's name belongs to."""
 
     INTERACTIVE = "Interactive"
-    """An operator at a client: kubectl, k9s, a dashboard. A script that calls kubectl counts
-    too.
-    """
+    """A client of an operator: kubectl, k9s, a dashboard, or a script that calls kubectl."""
     CONTROLLER = "Controller"
-    """A program that is known to cordon and uncordon nodes."""
+    """A program that cordons and uncordons nodes."""
     BYSTANDER = "Bystander"
     """A program that writes to nodes and never cordons or uncordons them."""
     OURS = "Ours"
     UNKNOWN = "Unknown"
-    """A name that is not in the table. It is not an interactive client that we know."""
+    """A name that is not in the table."""
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """One manager's latest write to a Node."""
 
     program: str
-    """The program's name for people; where it is not in the table, what the client calls itself,
-    at most 100 characters."""
+    """The program's name, or the manager's name of at most 100 characters if unknown."""
     kind: ManagerKind
     at: float
-    """Seconds since the epoch by the API server's clock, cut to whole seconds."""
+    """Seconds since the epoch by the API server's clock, in full seconds."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -75,7 +72,7 @@ def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
 
     `since` is in seconds since the epoch. Our own writes are included, with kind `OURS`. Writes to
     status are left out, entries without a readable time too (a server-side apply that changed
-    nothing). Only a `FreshNode` carries the managers; of any other view nothing is known.
+    nothing). Only a `FreshNode` has the managers; other views return nothing.
     """
     if not isinstance(node, FreshNode):
         return ()
@@ -109,12 +106,11 @@ def _change(manager: str, at: float) -> NodeChange:
 
 
 def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str:
-    """The manager other than us that claims the field at `path`; "" when nobody does.
+    """Return the manager other than gpuward that owns the field at `path`; "" for none.
 
-    `since` (seconds since the epoch): an older claim is not about what we set. A claim without a
-    readable time counts: server-side apply of a value that is there already makes its manager an
-    owner and changes nothing else, so that no time is recorded. Only a `FreshNode` carries the
-    managers, anything else is claimed by nobody.
+    Claims before `since` (seconds since the epoch) are not about gpuward's value and are ignored.
+    A claim without a readable time counts: server-side apply of an unchanged value records no
+    time. Only a `FreshNode` has the managers; other views return "".
     """
     if not isinstance(node, FreshNode):
         return ""
@@ -131,14 +127,14 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
 
 
 def annotated_by_us(node: NodeView, name: str) -> bool:
-    """Whether the remediator wrote the annotation as it is; only a `FreshNode` shows that."""
+    """Return whether the remediator wrote the annotation's value; needs a `FreshNode`."""
     path = ("f:metadata", "f:annotations", f"f:{name}")
     return isinstance(node, FreshNode) and claimed_by_us_at(node, path) is not None
 
 
 def claimed_by_us_at(node: FreshNode, path: Sequence[str]) -> float | None:
-    """When we last wrote, if we own the field at `path`; None where we do not, or nobody can say
-    when. Whoever sets a value that is there already, as a second cordon, becomes no owner.
+    """Return when gpuward last wrote, if it owns the field at `path`; None otherwise, or if the
+    time is unknown. A client that sets an equal value, such as a second cordon, is no owner.
     """
     ours = (e for e in node.metadata.managed_fields if e.manager == names.COMPONENT_REMEDIATOR)
     return next((timestamps.parse_time(entry.time) for entry in ours if entry.claims(path)), None)

@@ -1,9 +1,9 @@
-"""What the deciding rules see of the cluster: few-field views of Nodes, sessions and Leases.
+"""Views of Nodes, sessions and Leases with only the fields that the rules read.
 
-Every view decodes straight from the API server's JSON (`rules.text.tolerant.understand`); fields
-that no rule reads are skipped, so 5,000 nodes stay small. What was not understood of an object is
-in its `doubt`, and whoever decides by the object then does less. Views are never written back:
-writes are built in `rules.api.writes`. Nothing in here does I/O or reads a clock.
+Each view decodes the API server's JSON (`rules.text.tolerant.understand`) and skips other fields,
+so that 5,000 nodes need little memory. `doubt` lists the parts of an object that could not be
+read; the rules then decide more carefully. Views are never written back: `rules.api.writes` builds
+the writes.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from rules.text.printable import printable
 
 
 class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
-    """One taint; encoded back unchanged when our taint and cordon rewrites the list."""
+    """One taint; encoded back unchanged when gpuward rewrites the list of taints."""
 
     key: str
     effect: str
@@ -36,7 +36,7 @@ class Taint(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeSpec(View, frozen=True, kw_only=True):
-    """The part of a Node's spec that scheduling and our taint and cordon use."""
+    """Cordon and taints of a Node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -54,7 +54,7 @@ class NodeCondition(View, frozen=True, kw_only=True):
 
 
 class NodeInfo(View, frozen=True, kw_only=True):
-    """What the kubelet says about the machine's boot."""
+    """The machine's boot, as the kubelet reports it."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
 
@@ -82,14 +82,14 @@ class NodeView(View, frozen=True, kw_only=True):
 
     @property
     def uid(self) -> str:
-        """The node object's UID: a namesake has another one."""
+        """The node object's UID; a new node of the same name has another one."""
         return self.metadata.uid
 
     @property
     def boot_id(self) -> str:
-        """The running boot's id, "" before the first kubelet report.
+        """The ID of the running boot; "" before the first kubelet report.
 
-        We write it where 64 characters fit: a longer one is known by its hash.
+        gpuward's objects have room for 64 characters, so a longer ID is replaced by its hash.
         """
         return bounded_id(self.status.node_info.boot_id)
 
@@ -109,27 +109,25 @@ class NodeView(View, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> str:
-        """`True`, `False` or `Unknown`; "" where nobody has said anything yet."""
+        """The Ready condition: `True`, `False` or `Unknown`; "" without one."""
         condition = self.condition("Ready")
         return condition.status if condition else ""
 
 
 class TimedNode(NodeView, frozen=True, kw_only=True):
-    """A Node with who wrote to it when: what says whether its clock is right."""
+    """A Node with its writers and their times, to check the node's clock."""
 
     metadata: TimedMeta
 
 
 class FreshNode(TimedNode, frozen=True, kw_only=True):
-    """A Node from an uncached GET, with its managers: what quarantine and unmark are decided
-    on.
-    """
+    """A Node from an uncached GET with its managers, for quarantine and release decisions."""
 
     metadata: FreshMeta
 
 
 class HealthView(View, frozen=True, kw_only=True):
-    """A GPUNodeHealth, with who wrote to it when."""
+    """A GPUNodeHealth with its writers and their times."""
 
     metadata: TimedMeta
     status: HealthStatus = HealthStatus()
@@ -137,10 +135,10 @@ class HealthView(View, frozen=True, kw_only=True):
 
     @property
     def heard_at(self) -> float | None:
-        """When the agent wrote last, in seconds since the epoch: by the API server's clock where
-        that is noted, else by the clock of the node, as the heartbeat says. None without either.
+        """When the agent last wrote, in seconds since the epoch, by the API server's clock.
 
-        The remediator writes to the status, too (`silentSince`).
+        Without managed fields it is the heartbeat, by the node's clock. None without either. The
+        remediator's own writes to the status (`silentSince`) do not count.
         """
         noted = [
             at
@@ -161,7 +159,7 @@ class QuarantineView(View, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The session's name, which is also its id on the node's quarantine."""
+        """The session's name, which the node's session annotation has, too."""
         return self.metadata.name
 
 
@@ -184,14 +182,14 @@ class LeaseSpec(View, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LeaseView(View, frozen=True, kw_only=True):
-    """A Lease: ours for leadership, or a maintenance owner's on a node."""
+    """A Lease: gpuward's for leadership, or of a tool that maintains a node."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
 class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The readiness of one agent pod, as a watch or a list showed it."""
+    """The readiness of one agent pod."""
 
     uid: str
     node: str
@@ -200,51 +198,51 @@ class AgentPod(msgspec.Struct, frozen=True, kw_only=True):
     """Transition time of the pod's Ready condition, or the pod's creation."""
 
 
-MAX_WORDS: Final = 400
-"""Characters of one reason."""
+MAX_CLAUSE: Final = 400
+"""The most characters of one reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderStatus:
-    """Empty where all is well, and of a release that says nothing."""
+    """The leader's own problems; empty without problems, and for older releases."""
 
     unable: str = ""
-    """Why it does nothing to any node, a clause."""
+    """Why it cannot act on any node, a clause."""
     unable_since: float | None = None
-    """In seconds of the epoch; None where that is not said."""
+    """Seconds since the epoch; None if unknown."""
     unread: str = ""
-    """Why it is in Shadow, which nobody chose: what is wrong with its policy, a clause."""
+    """Why it could not read a policy and runs in Shadow, a clause."""
     last_good: str = ""
-    """What is wrong with its policy, so that it goes on by the last good one, a clause."""
+    """Why it uses the last valid policy, a clause."""
 
     def annotations(self) -> dict[str, str]:
-        """As it stands on the Lease."""
+        """Return the annotations of the Lease."""
         since = timestamps.format_time(self.unable_since or 0.0)
-        said = {
+        found = {
             names.ANNOTATION_UNABLE: f"{since} {_leader_clause(self.unable)}"
             if self.unable
             else "",
             names.ANNOTATION_POLICY_UNREAD: _leader_clause(self.unread),
             names.ANNOTATION_POLICY_LAST_GOOD: _leader_clause(self.last_good),
         }
-        return {key: words for key, words in said.items() if words}
+        return {key: text for key, text in found.items() if text}
 
 
 WELL: Final = LeaderStatus()
 
 
 def leader_status(annotations: Mapping[str, str]) -> LeaderStatus:
-    """What stands on a Lease."""
-    said = annotations.get(names.ANNOTATION_UNABLE, "")
-    at, _, why = said.partition(" ")
+    """Read the annotations of a Lease."""
+    text = annotations.get(names.ANNOTATION_UNABLE, "")
+    at, _, why = text.partition(" ")
     since = timestamps.parse_time(at)
     return LeaderStatus(
-        unable=_leader_clause(said if since is None else why),
+        unable=_leader_clause(text if since is None else why),
         unable_since=since,
         unread=_leader_clause(annotations.get(names.ANNOTATION_POLICY_UNREAD, "")),
         last_good=_leader_clause(annotations.get(names.ANNOTATION_POLICY_LAST_GOOD, "")),
     )
 
 
-def _leader_clause(words: str) -> str:
-    return printable(words[:MAX_WORDS]).strip().removesuffix(".")
+def _leader_clause(text: str) -> str:
+    return printable(text[:MAX_CLAUSE]).strip().removesuffix(".")

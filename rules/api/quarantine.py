@@ -306,7 +306,7 @@ class ValidationCheck(Wire, frozen=True):
 
     id: str
     gpu: str = ""
-    verdict: str = ""
+    result: str = msgspec.field(name="verdict", default="")
     value: float | None = None
     unit: str = ""
     floor: float | None = None
@@ -326,7 +326,7 @@ class ValidationAttempt(Wire, frozen=True):
     boot_id: str = msgspec.field(name="bootID", default="")
     job_uid: str = msgspec.field(name="jobUID", default="")
     state: str = ""
-    verdict: str = ""
+    result: str = msgspec.field(name="verdict", default="")
     message: str = ""
     checks: tuple[ValidationCheck, ...] = ()
     """The most severe ones."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.api import evidence, names, node_managers, timestamps
-from rules.api.evidence import MarkNote
+from rules.api.evidence import QuarantineNote
 from rules.api.node_managers import ManagerKind
 from rules.api.nodes import FreshNode, NodeView, Taint
 from rules.catalog.reason import is_reason_code
@@ -35,7 +35,8 @@ class QuarantineState(StrEnum):
 
     ABSENT = "Absent"
     """Neither annotation nor taint."""
-    WHOLE = "Whole"
+    INTACT = "Intact"
+    """Every part is there."""
     UNCORDONED = "Uncordoned"
     UNTAINTED = "Untainted"
     FOREIGN = "Foreign"
@@ -49,7 +50,7 @@ class QuarantineState(StrEnum):
         return self in {QuarantineState.UNCORDONED, QuarantineState.UNTAINTED}
 
 
-def read_note(node: NodeView) -> MarkNote | None:
+def read_note(node: NodeView) -> QuarantineNote | None:
     """The node's session annotation; None where there is none or nobody can read it."""
     return evidence.note_of(node.annotations)
 
@@ -72,11 +73,11 @@ def quarantine_state(node: NodeView, session: str) -> QuarantineState:
         return QuarantineState.UNRECORDED if tainted else QuarantineState.ABSENT
     if note.session != session:
         return QuarantineState.FOREIGN
-    if "Taint" in note.mark and not tainted:
+    if "Taint" in note.parts and not tainted:
         return QuarantineState.UNTAINTED
-    if "Cordon" in note.mark and not node.spec.unschedulable:
+    if "Cordon" in note.parts and not node.spec.unschedulable:
         return QuarantineState.UNCORDONED
-    return QuarantineState.WHOLE
+    return QuarantineState.INTACT
 
 
 def quarantine_patch(
@@ -85,7 +86,7 @@ def quarantine_patch(
     session: str,
     reason: str,
     phase: str,
-    mark: str,
+    parts: str,
     now: float,
     restored_boot: str = "",
     restored: bool = False,
@@ -98,13 +99,13 @@ def quarantine_patch(
     """
     note = read_note(node)
     if note is None or note.session != session:
-        note = MarkNote(
+        note = QuarantineNote(
             session=session,
             boot_id=node.boot_id,
             prior_unschedulable=node.spec.unschedulable,
             prior_by=node_managers.claimed_by_another(node, node_managers.CORDON, 0.0),
             at=timestamps.format_time(now),
-            mark=mark,
+            parts=parts,
             prior_annotations={
                 name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS
             },
@@ -116,9 +117,9 @@ def quarantine_patch(
     if restored:
         note = msgspec.structs.replace(note, restored_at=timestamps.format_time(now))
     spec: dict[str, Any] = {}
-    if "Cordon" in note.mark:
+    if "Cordon" in note.parts:
         spec["unschedulable"] = True
-    if "Taint" in note.mark:
+    if "Taint" in note.parts:
         # The value is the reason at open and never changes: a taint's identity is key and effect.
         present = own_taint(node)
         value = present.value if present else reason
@@ -139,7 +140,7 @@ def quarantine_patch(
     }
 
 
-def _still_prior(note: MarkNote, node: NodeView) -> MarkNote:
+def _still_prior(note: QuarantineNote, node: NodeView) -> QuarantineNote:
     """The note without what others changed of the prior state since it was recorded.
 
     A cordon that is off now was taken back by its owner. An operator's cordon is the exception: a
@@ -161,7 +162,7 @@ def _still_prior(note: MarkNote, node: NodeView) -> MarkNote:
 _SELDOM: Final = ("priorBy", "restoredBoot", "restoredAt")
 
 
-def _recorded(note: MarkNote) -> dict[str, Any]:
+def _recorded(note: QuarantineNote) -> dict[str, Any]:
     """The note as it is written: what is seldom known is left out where it is empty."""
     recorded: dict[str, Any] = msgspec.to_builtins(note)
     return {name: value for name, value in recorded.items() if value or name not in _SELDOM}
@@ -272,7 +273,7 @@ def cordon_stays(node: NodeView) -> str:
     note = read_note(node)
     if note is None:
         return "its state before the quarantine is not recorded"
-    if note.prior_unschedulable or "Cordon" not in note.mark:
+    if note.prior_unschedulable or "Cordon" not in note.parts:
         return f"it was cordoned before session {note.session}"
     other = node_managers.claimed_by_another(
         node, node_managers.CORDON, timestamps.parse_time(note.at) or 0.0

@@ -64,7 +64,7 @@ def read_status(body: bytes) -> KubeStatus | None:
     return tolerant.understand(body[:_MAX_BODY], KubeStatus).value
 
 
-class Told(StrEnum):
+class ErrorKind(StrEnum):
     """What only the words of an answer tell."""
 
     BY_ADMISSION = "ByAdmission"
@@ -83,19 +83,19 @@ class Told(StrEnum):
     """A 429 of the API server itself."""
 
 
-_PHRASES: Final[Mapping[Told, tuple[str, ...]]] = {
-    Told.BY_ADMISSION: (
+_PHRASES: Final[Mapping[ErrorKind, tuple[str, ...]]] = {
+    ErrorKind.BY_ADMISSION: (
         "admission webhook",
         "ValidatingAdmissionPolicy",
         "denied the request",
         "exceeded quota",
     ),
-    Told.IMPERSONATION: ("cannot impersonate",),
-    Told.WEBHOOK_AWAY: ("failed calling webhook",),
-    Told.SEVERAL_BUDGETS: ("more than one PodDisruptionBudget",),
-    Told.BUDGET_NEGATIVE: ("disruptions allowed is negative",),
-    Told.OTHER_UID: ("UID in precondition", "UID in the precondition"),
-    Told.BUSY: ("Too many requests",),
+    ErrorKind.IMPERSONATION: ("cannot impersonate",),
+    ErrorKind.WEBHOOK_AWAY: ("failed calling webhook",),
+    ErrorKind.SEVERAL_BUDGETS: ("more than one PodDisruptionBudget",),
+    ErrorKind.BUDGET_NEGATIVE: ("disruptions allowed is negative",),
+    ErrorKind.OTHER_UID: ("UID in precondition", "UID in the precondition"),
+    ErrorKind.BUSY: ("Too many requests",),
 }
 
 
@@ -112,7 +112,7 @@ def refused_fields(body: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field.decode("ascii") for field in found))
 
 
-def told(message: str) -> frozenset[Told]:
+def error_kinds(message: str) -> frozenset[ErrorKind]:
     """All that the message tells."""
     return frozenset(
         what for what, phrases in _PHRASES.items() if any(phrase in message for phrase in phrases)
@@ -123,7 +123,7 @@ def lacks_right(code: int, message: str) -> bool:
     """Whether a refused call would go through with another right: not so of one that a webhook,
     policy or quota refused for what stood in it.
     """
-    return code == 403 and Told.BY_ADMISSION not in told(message)
+    return code == 403 and ErrorKind.BY_ADMISSION not in error_kinds(message)
 
 
 _PASSES: Final = frozenset({404, 408, 409, 410})
@@ -140,7 +140,7 @@ _PERMANENT_S: Final = 300.0
 class NodeWrite(StrEnum):
     """What is wanted of a node; the value completes "may not ..."."""
 
-    MARK = "quarantine the node"
+    TAINT = "quarantine the node"
     LABEL = "move the quarantine label of the node"
     REMOVE_TAINT = "take its taint and cordon off the node"
     OPEN = "open a session for the node"
@@ -220,7 +220,7 @@ def refusal_of(write: NodeWrite, code: int, message: str) -> Refusal | None:
             ask += ", or update the definitions of gpuward"
             reason = WhyNot.SESSION_REFUSED
         return Refusal(reason=reason, permanent=lasting, why=f"{not_let}, {ask}")
-    if code == 500 and Told.WEBHOOK_AWAY in told(said):
+    if code == 500 and ErrorKind.WEBHOOK_AWAY in error_kinds(said):
         why = (
             "an admission webhook that does not answer keeps the remediator from being able to "
             f"{write} ({said}), ask who runs the webhook"

@@ -37,7 +37,7 @@ class SetRepairCondition:
     at: float
 
     @property
-    def harmful(self) -> bool:
+    def disruptive(self) -> bool:
         """Whoever follows the condition ends what runs there; taking it back ends nothing."""
         return self.asks
 
@@ -98,7 +98,7 @@ class WriteRepairObject:
     """False takes a request back."""
 
     @property
-    def harmful(self) -> bool:
+    def disruptive(self) -> bool:
         """Whoever follows the object ends what runs on the node; taking it back ends nothing."""
         return self.asks
 
@@ -114,7 +114,7 @@ class CreateTestJob:
     name.
     """
 
-    harmful: ClassVar[bool] = True
+    disruptive: ClassVar[bool] = True
     node: str
     node_uid: str
     session: str
@@ -127,7 +127,7 @@ class CreateTestJob:
 class DeleteTestJob:
     """End a Job of gpuward and its pod; UID precondition."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     namespace: str
     name: str
@@ -138,7 +138,7 @@ class DeleteTestJob:
 class SetValidated:
     """Say on the Node what its last test under load came to; UID precondition."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     node_uid: str
     passed: bool

@@ -30,7 +30,7 @@ from rules.catalog.why_not import WhyNot
 class CreateSession:
     """Open a GPUQuarantine. 409 AlreadyExists means another writer opened the same one."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     name: str
     spec: QuarantineSpec
 
@@ -44,7 +44,7 @@ class CreateSession:
 class PatchSessionSpec:
     """Fill in what an operator left out, append or drop causes; guarded by the version."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     name: str
     node: str
     resource_version: str
@@ -64,7 +64,7 @@ class PatchSessionSpec:
 class WriteSessionStatus:
     """Write the entire status; guarded by the version."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     name: str
     node: str
     resource_version: str
@@ -78,7 +78,7 @@ class DeleteObject:
     An ended session, a record whose last event is long past, evidence of a session that is gone.
     """
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     plural: str
     """gpuquarantines, gpurecords or gpuevidences."""
     name: str
@@ -92,7 +92,7 @@ class CreateRecord:
     then.
     """
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     name: str
     node: str
 
@@ -101,7 +101,7 @@ class CreateRecord:
 class WriteRecord:
     """Write the entire status of a GPURecord; guarded by the version."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     name: str
     node: str
     resource_version: str
@@ -112,7 +112,7 @@ class WriteRecord:
 class TaintAndCordon:
     """Taint, cordon, label and annotation in one patch (`rules.api.quarantine_taint`)."""
 
-    harmful: ClassVar[bool] = True
+    disruptive: ClassVar[bool] = True
     node: str
     node_uid: str
     session: str
@@ -127,7 +127,7 @@ class RemoveTaint:
     of the session `session` says the same, so that a cache never releases a node alone.
     """
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     node_uid: str
     session: str
@@ -139,7 +139,7 @@ class RemoveTaint:
 class RelabelNode:
     """Move the quarantine label to the session's phase; carries the node's version."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     node_uid: str
     session: str
@@ -150,7 +150,7 @@ class RelabelNode:
 class SetNodeUnknown:
     """GPUHealthy=Unknown and the health label `unknown`: the agent is gone."""
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     node_uid: str
     resource_version: str
@@ -174,7 +174,7 @@ class EvictPod:
     dry_run: bool = False
 
     @property
-    def harmful(self) -> bool:
+    def disruptive(self) -> bool:
         """A dry run ends nothing."""
         return not self.dry_run
 
@@ -183,7 +183,7 @@ class EvictPod:
 class SetDisruptionTarget:
     """Tell the pod's controllers that what follows is a disruption, not a failure."""
 
-    harmful: ClassVar[bool] = True
+    disruptive: ClassVar[bool] = True
     node: str
     namespace: str
     name: str
@@ -196,7 +196,7 @@ class SetDisruptionTarget:
 class DeletePod:
     """Force, by policy: delete with UID precondition and a grace of at least one second."""
 
-    harmful: ClassVar[bool] = True
+    disruptive: ClassVar[bool] = True
     node: str
     namespace: str
     name: str
@@ -220,7 +220,7 @@ class EmitEvent:
     demands. `key` makes the name deterministic: sent twice, the second is 409 AlreadyExists.
     """
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     node_uid: str
     kind: str
@@ -255,7 +255,7 @@ class SetHealthSilent:
     it back.
     """
 
-    harmful: ClassVar[bool] = False
+    disruptive: ClassVar[bool] = False
     node: str
     resource_version: str
     since: str

@@ -15,7 +15,7 @@ from typing import Final
 
 from rules.api import refusal, selectors
 from rules.api.pods import PodView
-from rules.api.refusal import NAMESPACE_ENDING, KubeStatus, Told
+from rules.api.refusal import NAMESPACE_ENDING, ErrorKind, KubeStatus
 from rules.api.workloads import PdbView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.text.printable import printable
@@ -302,7 +302,7 @@ def classify(
             kind = EvictionKind.BUDGET_VANISHED if vanished else EvictionKind.POD_GONE
             return EvictionOutcome(kind=kind, message=message)
         case 409:
-            other = Told.OTHER_UID in refusal.told(message)
+            other = ErrorKind.OTHER_UID in refusal.error_kinds(message)
             kind = EvictionKind.OTHER_POD if other else EvictionKind.POD_CHANGED
             if status.about == "poddisruptionbudgets":
                 kind = EvictionKind.CONTENTION
@@ -313,7 +313,7 @@ def classify(
             return EvictionOutcome(kind=EvictionKind.UNAUTHORIZED, message=message)
         case 403:
             return _forbidden(status, message)
-        case 500 if Told.SEVERAL_BUDGETS in refusal.told(message):
+        case 500 if ErrorKind.SEVERAL_BUDGETS in refusal.error_kinds(message):
             block = judge(pod, pdbs, now)
             if block is None or not block.permanent:
                 # The cached PDBs differ from what the API server saw, so its response counts.
@@ -341,7 +341,7 @@ def _too_many(
         return EvictionOutcome(kind=EvictionKind.API_BUSY, message=message, retry_after_s=retry_s)
     causes = answer.causes
     if "DisruptionBudget" not in causes:
-        busy = Told.BUSY in refusal.told(answer.message)
+        busy = ErrorKind.BUSY in refusal.error_kinds(answer.message)
         kind = EvictionKind.API_BUSY if busy else EvictionKind.IN_PROGRESS
         return EvictionOutcome(kind=kind, message=message, retry_after_s=retry_s)
     text = causes["DisruptionBudget"][:300] or message
@@ -360,7 +360,7 @@ def _permanent(block: Refusal) -> EvictionOutcome:
 def _forbidden(status: KubeStatus, message: str) -> EvictionOutcome:
     if NAMESPACE_ENDING in status.causes:
         return EvictionOutcome(kind=EvictionKind.NAMESPACE_ENDING, message=message)
-    if not refusal.told(message) & {Told.BY_ADMISSION, Told.BUDGET_NEGATIVE}:
+    if not refusal.error_kinds(message) & {ErrorKind.BY_ADMISSION, ErrorKind.BUDGET_NEGATIVE}:
         return EvictionOutcome(
             kind=EvictionKind.MISSING_PERMISSION,
             message="the remediator may not create pods/eviction",

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.api import gpu_record, messages, names, timestamps
-from rules.api.gpu_record import FaultOutcome, RecordEvent, RecordStatus, RecordView, RecordWord
+from rules.api.gpu_record import (
+    FaultOutcome,
+    OperatorAction,
+    RecordEvent,
+    RecordStatus,
+    RecordView,
+)
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, RepairState
@@ -68,7 +74,7 @@ def record_changes(
             # What cannot be read in full is not written over.
             continue
         before = known.status if known is not None else None
-        words: list[RecordWord] = []
+        words: list[OperatorAction] = []
         if before is None or before.node in {"", name}:
             # Said of the GPUs that are there: one that was taken out keeps its past.
             words = _words_on(node) if identity.node == name else []
@@ -278,11 +284,11 @@ def steps_of(session: QuarantineView) -> tuple[str, ...]:
     return tuple(a.step for a in attempts if a.state == RepairState.PROVEN or a.in_vain)
 
 
-def _words_on(node: NodeView | None) -> list[RecordWord]:
+def _words_on(node: NodeView | None) -> list[OperatorAction]:
     said = node.annotations.get(names.ANNOTATION_REPAIRED, "") if node is not None else ""
     when, _, reason = said.partition(" ")
     at = timestamps.parse_time(when)
     if at is None:
         return []
     why = messages.shortened(" ".join(reason.split()), 256)
-    return [RecordWord(at=timestamps.format_time(at), word=gpu_record.REPAIRED, reason=why)]
+    return [OperatorAction(at=timestamps.format_time(at), action=gpu_record.REPAIRED, reason=why)]

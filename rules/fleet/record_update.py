@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from rules.api import gpu_record, timestamps
 from rules.api.gpu_record import (
     FaultOutcome,
+    OperatorAction,
     RecordEvent,
     RecordPlace,
     RecordStatus,
     RecordView,
-    RecordWord,
 )
 
 KEPT_S: Final = gpu_record.REPEAT_DAYS * gpu_record.DAY_S
@@ -49,7 +49,7 @@ def updated(
     status: RecordStatus | None,
     identity: RecordIdentity,
     faults: Iterable[RecordEvent],
-    words: Iterable[RecordWord],
+    words: Iterable[OperatorAction],
     now: float,
 ) -> RecordStatus | None:
     """The record with what is known now; None where there is nothing to record."""
@@ -68,12 +68,12 @@ def updated(
         last = result.events[-1]
         here = RecordPlace(node=last.node, since=last.at)
         result = replace(result, places=(here,) if last.node else ())
-    return told(_with_words(_bounded(result), words), now)
+    return told(_with_actions(_bounded(result), words), now)
 
 
 def told(status: RecordStatus, now: float) -> RecordStatus:
     """The record with its sentence as of now: faults leave its window without any event."""
-    return replace(status, message=gpu_record.faults_said(status, now))
+    return replace(status, message=gpu_record.fault_summary(status, now))
 
 
 def outlived_record(record: RecordView, now: float) -> bool:
@@ -232,18 +232,18 @@ def _bounded(status: RecordStatus) -> RecordStatus:
     return replace(status, events=kept, forgotten_until=last)
 
 
-def _with_words(status: RecordStatus, words: Iterable[RecordWord]) -> RecordStatus:
-    """People's words, each once; one about a time before the first event says nothing here."""
+def _with_actions(status: RecordStatus, actions: Iterable[OperatorAction]) -> RecordStatus:
+    """Add each operator action once; actions before the first event are left out."""
     first = min((timestamps.parse_time(e.at) or 0.0 for e in status.events), default=0.0)
-    known = {(said.at, said.word) for said in status.said}
+    known = {(one.at, one.action) for one in status.actions}
     new = [
-        replace(word, reason=word.reason[:_TEXT_CHARS])
-        for word in words
-        if (word.at, word.word) not in known
-        and (at := timestamps.parse_time(word.at)) is not None
+        replace(one, reason=one.reason[:_TEXT_CHARS])
+        for one in actions
+        if (one.at, one.action) not in known
+        and (at := timestamps.parse_time(one.at)) is not None
         and at >= first
     ]
     if not new:
         return status
-    said = sorted([*status.said, *new], key=lambda one: timestamps.parse_time(one.at) or 0.0)
-    return replace(status, said=tuple(said[-gpu_record.MAX_SAID :]))
+    found = sorted([*status.actions, *new], key=lambda one: timestamps.parse_time(one.at) or 0.0)
+    return replace(status, actions=tuple(found[-gpu_record.MAX_ACTIONS :]))

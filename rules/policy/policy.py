@@ -162,7 +162,9 @@ class Policy(Section, frozen=True, kw_only=True):
     kind: Literal["QuarantinePolicy"] = "QuarantinePolicy"
     mode: Mode = Mode.SHADOW
     node_selector: str = names.LABEL_GPUS
-    mark: Literal["CordonAndTaint", "Taint", "Cordon"] = "CordonAndTaint"
+    parts: Literal["CordonAndTaint", "Taint", "Cordon"] = msgspec.field(
+        name="mark", default="CordonAndTaint"
+    )
     reasons: dict[str, ReasonOverride] = msgspec.field(default_factory=dict)
     budget: Budget = Budget()
     drain: Drain = Drain()

@@ -96,7 +96,7 @@ def _mistyped(error: str) -> PolicyProblem:
     """msgspec's error with the entire path and one suggestion."""
     what, _, place = error.partition(" - at `")
     path = place.removeprefix("key` in `").rstrip("`").removeprefix("$").removeprefix(".")
-    known = words_at(policy_schema(), path)
+    known = values_at(policy_schema(), path)
     if found := _UNKNOWN_KEY.fullmatch(what):
         whole = f"{path}.{found[1]}".removeprefix(".")
         message = f"is not a known key; {_nearest(found[1], known)}"
@@ -290,7 +290,7 @@ def policy_schema() -> Schema:
     return {"$schema": DIALECT, "title": title, **_section(Policy, defaults)}
 
 
-def words_at(schema: Schema, path: str) -> tuple[str, ...]:
+def values_at(schema: Schema, path: str) -> tuple[str, ...]:
     """The keys or words that may stand at a path such as `pods[0].strategy`; () for any."""
     for step in re.findall(r"[^.\[\]]+|\[[^]]*\]", path):
         part = _part(schema)

@@ -84,11 +84,11 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         why = messages.closed_clause(case.reported) if case.reported else "the cause went away"
         early = " before anything was done" if case.shadow or not quarantined(case.node) else ""
         return end(case, Phase.CANCELLED, f"{why}{early}")
-    if not case.shadow and case.taint_state is QuarantineState.WHOLE:
+    if not case.shadow and case.taint_state is QuarantineState.INTACT:
         return _enter_tainted(case, status)
     if not case.shadow and case.taint_state is QuarantineState.FOREIGN:
         return _clear_foreign(case, status)
-    refused = case.seen.refused.get(NodeWrite.MARK)
+    refused = case.seen.refused.get(NodeWrite.TAINT)
     marks = permit.start or permit.unjudged is Unjudged.TAINT_REFUSED
     if halt is not None:
         refusal = halt
@@ -161,7 +161,7 @@ def taint_write(
             session=case.session.name,
             reason=reason,
             phase=phase,
-            mark=case.policy.mark,
+            parts=case.policy.parts,
             now=case.now,
             restored_boot=boot,
             restored=restored,
@@ -201,7 +201,7 @@ def _sentence(
     """What was done, what is next, what else an operator should know."""
     drain = case.drains
     if case.shadow:
-        would = f"Enforce mode would quarantine the node ({case.policy.mark})"
+        would = f"Enforce mode would quarantine the node ({case.policy.parts})"
         would += " and drain it" if drain else ""
         would += f" ({messages.would_drain(probed)})" if probed is not None else ""
         tests = case.policy.validate
@@ -225,7 +225,7 @@ def _sentence(
     if case.no_data:
         text += f". The node is not released: {case.no_data}"
     note = read_note(case.node)
-    mark = note.mark if note else case.policy.mark
+    mark = note.parts if note else case.policy.parts
     return messages.tainted(case.causes, since, text, mark)
 
 

@@ -22,7 +22,7 @@ from rules.session.validation import result as test_result
 
 def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Why `write` must not be sent now; "" when it may. Harmless writes always may."""
-    if not write.harmful:
+    if not write.disruptive:
         return ""
     if (texts := policy.shadow_of(snapshot.policy)) is not None:
         return texts.state
@@ -51,7 +51,7 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
         return "the node does not carry our taint and cordon"
     if isinstance(write, d.EvictPod) and write.session and write.session != note.session:
         return f"the node carries the taint and cordon of {note.session}"
-    if quarantine_taint.quarantine_state(node, note.session) is not QuarantineState.WHOLE:
+    if quarantine_taint.quarantine_state(node, note.session) is not QuarantineState.INTACT:
         return "the taint and cordon on the node is not whole"
     session = snapshot.quarantines.get(note.session)
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
@@ -99,7 +99,7 @@ def _not_held(session: QuarantineView | None, node: NodeView, snapshot: FleetSna
     refusal = _open(session, node, snapshot)
     if refusal or session is None:
         return refusal
-    if quarantine_taint.quarantine_state(node, session.name) is not QuarantineState.WHOLE:
+    if quarantine_taint.quarantine_state(node, session.name) is not QuarantineState.INTACT:
         return "the taint and cordon on the node is not whole"
     held = session.spec.hold or names.ANNOTATION_HOLD in node.annotations
     return "an operator holds the node" if held else ""

@@ -261,7 +261,7 @@ def kind_of(write: Write) -> NodeWrite | None:
     """Which of the refusable writes it is."""
     match write:
         case TaintAndCordon():
-            return NodeWrite.MARK
+            return NodeWrite.TAINT
         case RelabelNode():
             return NodeWrite.LABEL
         case RemoveTaint():

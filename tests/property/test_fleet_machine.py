@@ -39,11 +39,11 @@ def _kept(views: dict[str, Any], name: str, view: Any) -> Any:
 
 
 class Fleet(RuleBasedStateMachine):
-    @initialize(shadow=st.booleans(), mark=st.sampled_from(["CordonAndTaint", "Taint", "Cordon"]))
-    def start(self, shadow: bool, mark: str) -> None:
+    @initialize(shadow=st.booleans(), parts=st.sampled_from(["CordonAndTaint", "Taint", "Cordon"]))
+    def start(self, shadow: bool, parts: str) -> None:
         policy = policy_of(
             mode="Shadow" if shadow else "Enforce",
-            mark=mark,
+            mark=parts,
             budget={
                 "maxUnavailable": {"percent": PERCENT, "atMost": 50},
                 "per": ["rack"],

@@ -66,7 +66,7 @@ class Walk(ValidationWorld):
             return
         last = write.status.validation[-1]
         boot = self.nodes[NODE]["status"]["nodeInfo"]["bootID"]
-        assert (last.state, last.boot_id, last.verdict) == ("Passed", boot, "pass")
+        assert (last.state, last.boot_id, last.result) == ("Passed", boot, "pass")
         returned = [e.at for e in write.status.timeline if e.step == "CauseReturned"]
         assert all(at <= last.started_at for at in returned)
 

@@ -85,9 +85,9 @@ def with_evidence(case: Case, status: QuarantineStatus) -> QuarantineStatus:
     kept = case.seen.evidence
     if kept is None or case.shadow or recorded(status) or not _is_of(kept, case):
         return status
-    sha256 = kept.says("sha256")
+    sha256 = kept.text_of("sha256")
     noted = st.noted(status, _NOTED, f"kept as GPUEvidence, SHA-256 {sha256}", case.now)
-    record = {"sha256": sha256, "takenAt": kept.says("takenAt")[:40]}
+    record = {"sha256": sha256, "takenAt": kept.text_of("takenAt")[:40]}
     return touched(noted, evidence={**noted.evidence, _KEY: record})
 
 
@@ -96,10 +96,10 @@ def _is_of(kept: EvidenceView, case: Case) -> bool:
     name = case.session.name
     return (
         kept.metadata.name == name
-        and kept.says("session") == name
-        and kept.says("nodeName") == case.node.name
-        and kept.says("nodeUID") in {"", case.node.uid}
-        and kept.whole
+        and kept.text_of("session") == name
+        and kept.text_of("nodeName") == case.node.name
+        and kept.text_of("nodeUID") in {"", case.node.uid}
+        and kept.intact
     )
 
 

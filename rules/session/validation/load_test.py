@@ -343,7 +343,7 @@ def _kept(check: Check) -> ValidationCheck:
     return ValidationCheck(
         id=check.id[:64],
         gpu=check.gpu[:96],
-        verdict=str(check.verdict),
+        result=str(check.verdict),
         value=check.value,
         unit=check.unit[:32],
         floor=check.floor,

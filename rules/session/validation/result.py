@@ -292,7 +292,7 @@ def failed_cause(session: QuarantineView) -> Cause | None:
     last = latest(session.status)
     if last is None or last.state != ValidationState.FAILED:
         return None
-    cause = cause_of_test(last.object, last.verdict, last.message)
+    cause = cause_of_test(last.object, last.result, last.message)
     return cause if holds(cause, session) else None
 
 

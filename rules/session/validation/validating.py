@@ -166,7 +166,7 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     status = result.outdated(load_test.closed_test(case, status, "a cause came back"))
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
     status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_DID, case.now)
-    sentence = messages.tainted(case.causes, case.now, "a cause came back", case.policy.mark)
+    sentence = messages.tainted(case.causes, case.now, "a cause came back", case.policy.parts)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = load_test.off_first(case)
     return case.decision(

@@ -223,7 +223,7 @@ async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Ins
 async def taint_of(installed: Installed) -> Object:
     return quarantine_taint.quarantine_patch(
         await installed.view(), session="s", reason="Xid79", phase="Marked",
-        mark="CordonAndTaint", now=0.0,
+        parts="CordonAndTaint", now=0.0,
     )  # fmt: skip
 
 
@@ -263,7 +263,7 @@ async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> Non
             assert "a node may not" in said, (wanted, subresource)
         assert (
             quarantine_taint.quarantine_state(await installed.view(), "s")
-            is quarantine_taint.QuarantineState.WHOLE
+            is quarantine_taint.QuarantineState.INTACT
         )
         assert await answer(kubelet.patch(NODES, NODE, beat, subresource="status")) == ""
     await admin.patch(NODES, NODE, {"spec": {"unschedulable": None}})

@@ -369,7 +369,7 @@ def test_a_drill_is_on_the_record_of_the_node_until_a_person_says_repaired() -> 
     world.annotate(NODE, "gpuward.io/repaired", said)
     world.run(60, step=30)
     world.keep_records()
-    assert "no fault in 90 days counts against it" in record(world).message
+    assert "no counted fault in 90 days" in record(world).message
     (event,) = record(world).events
     assert event.reason == "FireDrill", "what happened stays to be read"
 

@@ -219,7 +219,7 @@ def test_s09_silent_agents_cost_no_node() -> None:
         world.silence(f"n{index}")
     world.run(3600, step=60)
     assert ours(world) == []
-    assert not [write for _, write, _, _ in world.sent if write.harmful]
+    assert not [write for _, write, _, _ in world.sent if write.disruptive]
 
 
 def test_nodes_draining_at_once_are_limited() -> None:

@@ -97,7 +97,7 @@ def test_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
     world.run_until(NODE, "Released", limit=7200, step=5)
     world.keep_records()
     record = world.record()
-    assert record.said == ()
+    assert record.actions == ()
     assert "nothing on record counts against it" not in record.message
 
 

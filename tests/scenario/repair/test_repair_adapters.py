@@ -228,7 +228,7 @@ def deleted_reads(world: ProviderWorld, gone: QuarantineView) -> list[ObjectAddr
             continue
         for write in found.writes:
             assert isinstance(write, WriteRepairObject)
-            assert not write.harmful
+            assert not write.disruptive
             assert world.receive(write, request(write)).code < 300
             objects.clear()
         if not found.writes:

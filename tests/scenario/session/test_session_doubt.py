@@ -63,7 +63,7 @@ DOUBT = "what is known of gpuwardpauses is too old to act on: Listing gpuwardpau
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining", "Quarantined", "Validating"])
-def test_nothing_harmful_happens_and_the_view_is_named(phase: str) -> None:
+def test_no_disruption_while_the_view_is_unreliable(phase: str) -> None:
     world = at(phase)
     world.doubt = DOUBT
     world.policy = policy_of(budget=ROOMY)
@@ -71,7 +71,7 @@ def test_nothing_harmful_happens_and_the_view_is_named(phase: str) -> None:
     before, sent = world.now, len(world.sent)
     world.run(900, step=20)
     assert world.phase(NODE) == phase
-    assert not [w for _, w, _, _ in world.sent[sent:] if w.harmful]
+    assert not [w for _, w, _, _ in world.sent[sent:] if w.disruptive]
     assert evictions_after(world, before) == 0
     assert world.condition(NODE, "Paused") == "ViewTooOld"
     blocked = next(c for c in world.session(NODE).status.conditions if c.type == "Paused")

@@ -271,4 +271,4 @@ def test_s40_stand_down_does_no_further_harm_and_keeps_records(phase: str, begin
     world.run(700, step=20)
     assert world.condition(NODE, "Paused") == "StandDown"
     assert world.phase(NODE) == phase
-    assert not [w for t, w, _, _ in world.sent if t >= before and w.harmful]
+    assert not [w for t, w, _, _ in world.sent if t >= before and w.disruptive]

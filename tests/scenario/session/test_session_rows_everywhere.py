@@ -11,7 +11,7 @@ from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 def disruption_after(world: World, since: float) -> list[d.Write]:
-    return [write for t, write, _, _ in world.sent if t > since and write.harmful]
+    return [write for t, write, _, _ in world.sent if t > since and write.disruptive]
 
 
 def test_a_reboot_while_waiting_waits_on_with_the_new_boot() -> None:

@@ -280,7 +280,7 @@ def test_a_persons_word_ends_it() -> None:
     world.keep_records()
     record = world.record()
     assert not repeats(world)
-    assert [(one.word, one.reason) for one in record.said] == [
+    assert [(one.action, one.reason) for one in record.actions] == [
         ("repaired", "board looks fine, ticket 4711")
     ]
 
@@ -328,4 +328,4 @@ def test_what_a_person_undid_counts_nothing() -> None:
         world.keep_records()
     record = world.record()
     assert {event.outcome for event in record.events} == {FaultOutcome.UNDONE}
-    assert "no fault in 90 days counts against it" in record.message
+    assert "no counted fault in 90 days" in record.message

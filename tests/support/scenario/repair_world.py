@@ -112,7 +112,7 @@ class RepairWorld(World):
 
     def asked(self) -> list[SetRepairCondition]:
         """Every request that was sent, in order."""
-        return [w for w in self.writes(SetRepairCondition) if w.harmful]
+        return [w for w in self.writes(SetRepairCondition) if w.disruptive]
 
 
 def _under_way(session: QuarantineView) -> RepairAttempt | None:
@@ -312,7 +312,7 @@ class ValidationWorld(RepairWorld):
 
     def tests_of(self, node: str = NODE) -> list[tuple[str, str]]:
         """State and health status of every test of the node's latest session."""
-        return [(t.state, t.verdict) for t in self.session(node).status.validation]
+        return [(t.state, t.result) for t in self.session(node).status.validation]
 
     def made(self) -> list[CreateTestJob]:
         """Every Job that was asked for, in order."""

@@ -33,7 +33,7 @@ def tainted_by_us(original: dict[str, Any]) -> dict[str, Any]:
     """What the taint and cordon makes of a node, from the very patch the remediator sends."""
     view = as_view(original)
     patch = quarantine_taint.quarantine_patch(
-        view, session="s", reason="Xid79", phase="Marked", mark="CordonAndTaint", now=0.0
+        view, session="s", reason="Xid79", phase="Marked", parts="CordonAndTaint", now=0.0
     )
     return merged(original, patch)
 

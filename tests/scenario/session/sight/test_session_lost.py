@@ -169,8 +169,10 @@ def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> 
     assert world.phase("n0") == "Quarantined"
     assert not world.sessions("n1")
     assert world.pods_on("n1")
-    harmful = [write for _, write, _, _ in world.sent[before:] if getattr(write, "harmful", False)]
-    assert harmful == []
+    disruptive = [
+        write for _, write, _, _ in world.sent[before:] if getattr(write, "disruptive", False)
+    ]
+    assert disruptive == []
 
 
 def given_back(how: str) -> World:

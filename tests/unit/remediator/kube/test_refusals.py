@@ -31,7 +31,7 @@ def waits(code: int, times: int) -> list[float]:
     kept, found = Refusals(clock), []
     for _ in range(times):
         kept.note(MARK, answer(code))
-        refusal = kept.of("n").get(NodeWrite.MARK)
+        refusal = kept.of("n").get(NodeWrite.TAINT)
         found.append(round((refusal.until or 0.0) - clock.now(), 3) if refusal else 0.0)
         clock.at += found[-1]
         assert kept.of("n") == {}, "its time is over"
@@ -64,7 +64,7 @@ def test_an_answer_of_the_moment_that_comes_again_and_again_is_a_refusal(code: i
         kept.note(MARK, answer(code, "denied by\tguard\u202e"))
         assert kept.of("n") == {}, "trying again may help"
     kept.note(MARK, answer(code, "denied by\tguard\u202e"))
-    refusal = kept.of("n")[NodeWrite.MARK]
+    refusal = kept.of("n")[NodeWrite.TAINT]
     assert f"{code} denied by guard\\u202e" in refusal.why
     assert len(refusal.why) < 600
     assert not refusal.permanent
@@ -100,7 +100,7 @@ def test_each_kind_of_write_and_each_node_stands_for_itself() -> None:
     kept = Refusals(VirtualClock())
     kept.note(MARK, answer(403))
     kept.note(LABEL, answer(200))
-    assert set(kept.of("n")) == {NodeWrite.MARK}
+    assert set(kept.of("n")) == {NodeWrite.TAINT}
     assert kept.of("m") == {}
 
 
@@ -109,8 +109,8 @@ def test_what_waits_for_its_turn_outlives_the_last_look() -> None:
     kept = Refusals(clock)
     kept.note(MARK, answer(403))
     kept.forget("n")
-    assert set(kept.of("n")) == {NodeWrite.MARK}
+    assert set(kept.of("n")) == {NodeWrite.TAINT}
     clock.at += 11
     kept.forget("n")
     kept.note(MARK, answer(403))
-    assert kept.of("n")[NodeWrite.MARK].until == clock.now() + 10, "forgotten: from the start"
+    assert kept.of("n")[NodeWrite.TAINT].until == clock.now() + 10, "forgotten: from the start"

@@ -39,7 +39,7 @@ def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node
 async def mark(gate):
     node = await gate.fresh_node("n1")
     patch = quarantine_patch(
-        node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0
+        node, session="s", reason="Xid79", phase="Marked", parts="Taint", now=0.0
     )
     return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 
@@ -286,7 +286,7 @@ def watching(cluster, node, **options):
 
 def taint_on(node):
     patch = quarantine_patch(
-        node, session="s", reason="Xid79", phase="Marked", mark="Taint", now=0.0
+        node, session="s", reason="Xid79", phase="Marked", parts="Taint", now=0.0
     )
     return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 

@@ -159,7 +159,7 @@ def storm(kubectl: Kubectl) -> None:
             session=f"{name}-0badcafe",
             reason="Xid79",
             phase="Draining",
-            mark="CordonAndTaint",
+            parts="CordonAndTaint",
             now=NOW - 60,
         )
         written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)

@@ -69,7 +69,7 @@ def waits(name: str, opened_s: float) -> QuarantineView:
 
 def repaired() -> QuarantineView:
     """A reset that failed, a restart that an operator approved, and a test."""
-    check = ValidationCheck(id="memory", gpu="4", verdict="fail", value=3.0, unit="words")
+    check = ValidationCheck(id="memory", gpu="4", result="fail", value=3.0, unit="words")
     approved = TimelineEntry(at=ago(700), step="LetGo", subject="RestartNode", by="ann")
     found = session(
         "r-1", "r", "Quarantined",
@@ -82,7 +82,7 @@ def repaired() -> QuarantineView:
                               started_at=ago(900), asked_at=ago(900), ended_at=ago(300),
                               proof="<b>no reset</b> was seen"),),
         validation=(ValidationAttempt(object="t-1", provider="Job", state="Failed",
-                                      started_at=ago(280), ended_at=ago(200), verdict="fail",
+                                      started_at=ago(280), ended_at=ago(200), result="fail",
                                       message="GPU 4 fails", checks=(check,)),),
         timeline=(approved,),
     )  # fmt: skip

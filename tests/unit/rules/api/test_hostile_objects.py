@@ -11,7 +11,7 @@ from rules.api.evidence import EvidenceView, session_of
 from rules.api.health import plain
 from rules.api.names import ANNOTATION_SESSION
 from rules.api.nodes import (
-    MAX_WORDS,
+    MAX_CLAUSE,
     FreshNode,
     HealthView,
     LeaderStatus,
@@ -341,9 +341,9 @@ def test_what_is_no_evidence_is_not_whole(spec: bytes) -> None:
     found = understand(NAMED % spec, EvidenceView).value
     if found is None:
         return
-    assert not found.whole
-    assert isinstance(found.says("session"), str)
-    assert isinstance(found.says("nodeName"), str)
+    assert not found.intact
+    assert isinstance(found.text_of("session"), str)
+    assert isinstance(found.text_of("nodeName"), str)
 
 
 @pytest.mark.parametrize(
@@ -367,6 +367,6 @@ def test_it_comes_back_as_it_was_written() -> None:
 def test_what_others_wrote_there_is_bounded_and_printable() -> None:
     said = leader_status({"gpuward.io/unable": "no time\x1b[2J" + "x" * 10_000})
     assert said.unable.startswith("no time\\x1b[2J")
-    assert len(said.unable) <= MAX_WORDS + 8
+    assert len(said.unable) <= MAX_CLAUSE + 8
     assert said.unable_since is None
     assert leader_status({"gpuward.io/unable": "2026-11-23T21:11:00Z"}).unable == ""

@@ -43,7 +43,7 @@ def quarantined(
 
 
 def patch_of(target: Any, **parts: Any) -> dict[str, Any]:
-    arguments = {"session": "s1", "reason": "Xid79", "phase": "Marked", "mark": "CordonAndTaint"}
+    arguments = {"session": "s1", "reason": "Xid79", "phase": "Marked", "parts": "CordonAndTaint"}
     return quarantine_patch(target, **{**arguments, **parts}, now=NOW)
 
 
@@ -86,7 +86,7 @@ def test_a_reason_that_is_no_taint_value_loses_the_value_not_the_mark(reason: st
     ("target", "state"),
     [
         pytest.param(node(), QuarantineState.ABSENT, id="absent"),
-        pytest.param(quarantined(), QuarantineState.WHOLE, id="whole"),
+        pytest.param(quarantined(), QuarantineState.INTACT, id="whole"),
         pytest.param(
             quarantined(spec={"taints": [OURS]}), QuarantineState.UNCORDONED, id="uncordoned"
         ),
@@ -98,12 +98,12 @@ def test_a_reason_that_is_no_taint_value_loses_the_value_not_the_mark(reason: st
         pytest.param(quarantined(text="x" * 9999), QuarantineState.UNRECORDED, id="too-long"),
         pytest.param(
             quarantined(text=note(mark="Taint"), spec={"taints": [OURS]}),
-            QuarantineState.WHOLE,
+            QuarantineState.INTACT,
             id="taint-only",
         ),
         pytest.param(
             quarantined(text=note(mark="Cordon"), spec={"unschedulable": True}),
-            QuarantineState.WHOLE,
+            QuarantineState.INTACT,
             id="cordon-only",
         ),
     ],

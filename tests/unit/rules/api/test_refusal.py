@@ -32,7 +32,7 @@ RBAC = 'nodes "n" is forbidden: User "x" cannot patch resource "nodes" in API gr
     ],
 )
 def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words: str) -> None:
-    refusal = refusal_of(NodeWrite.MARK, code, message)
+    refusal = refusal_of(NodeWrite.TAINT, code, message)
     assert refusal is not None
     assert refusal.reason == reason
     assert words in refusal.why
@@ -55,7 +55,7 @@ def test_a_policy_of_base_that_refuses_a_repair_asks_for_a_component(by: str, wo
 
 @pytest.mark.parametrize("code", [0, 200, 404, 409, 410, 500, 503])
 def test_what_may_pass_by_itself_is_no_refusal(code: int) -> None:
-    assert refusal_of(NodeWrite.MARK, code, "x") is None
+    assert refusal_of(NodeWrite.TAINT, code, "x") is None
 
 
 @pytest.mark.parametrize("write", NodeWrite)
@@ -74,7 +74,7 @@ def test_a_lagging_label_calls_for_nobody(write: NodeWrite, code: int) -> None:
 
 
 def test_a_hostile_answer_stays_one_short_clause() -> None:
-    refusal = refusal_of(NodeWrite.MARK, 403, "line\n" * 10_000)
+    refusal = refusal_of(NodeWrite.TAINT, 403, "line\n" * 10_000)
     assert refusal is not None
     assert "\n" not in refusal.why
     assert len(refusal.why) < 500

@@ -6,9 +6,9 @@ import pytest
 from rules.api.gpu_record import (
     DAY_S,
     FaultOutcome,
+    OperatorAction,
     RecordEvent,
     RecordStatus,
-    RecordWord,
     counted,
     is_repeat_offender,
 )
@@ -34,8 +34,8 @@ def events(node: str, *days_ago: float) -> tuple[RecordEvent, ...]:
 
 
 def with_word(word: str, days_ago: float, *told: RecordEvent) -> RecordStatus:
-    said = RecordWord(at=format_time(T0 - days_ago * DAY_S), word=word, reason="reseated")
-    return RecordStatus(uuid="GPU-1", events=told, said=(said,))
+    said = OperatorAction(at=format_time(T0 - days_ago * DAY_S), action=word, reason="reseated")
+    return RecordStatus(uuid="GPU-1", events=told, actions=(said,))
 
 
 @pytest.mark.parametrize(

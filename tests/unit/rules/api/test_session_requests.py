@@ -210,9 +210,9 @@ def test_force_leaves_at_least_a_second() -> None:
         d.DeletePod(**POD, grace_s=0, by_policy="x")
 
 
-def test_what_is_harmful() -> None:
-    harmful = [param.id for param in WRITES if param.values[0].harmful]
-    assert harmful == ["mark", "evict", "disruption-target", "force"]
+def test_disruptive_writes() -> None:
+    disruptive = [param.id for param in WRITES if param.values[0].disruptive]
+    assert disruptive == ["mark", "evict", "disruption-target", "force"]
 
 
 @pytest.mark.parametrize(

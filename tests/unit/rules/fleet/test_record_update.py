@@ -11,10 +11,10 @@ from rules.api.gpu_record import (
     DAY_S,
     MAX_EVENTS,
     FaultOutcome,
+    OperatorAction,
     RecordEvent,
     RecordStatus,
     RecordView,
-    RecordWord,
     gpu_record_name,
     is_repeat_offender,
     node_record_name,
@@ -107,10 +107,10 @@ def test_what_a_session_told_outlives_the_session() -> None:
 
 
 def test_a_word_about_the_time_before_the_first_fault_says_nothing() -> None:
-    early = RecordWord(at=format_time(T0 - 60), word="repaired")
+    early = OperatorAction(at=format_time(T0 - 60), action="repaired")
     status = updated(None, WHO, [fault(T0)], [early], T0 + 60)
     assert status is not None
-    assert status.said == ()
+    assert status.actions == ()
 
 
 @pytest.mark.parametrize(

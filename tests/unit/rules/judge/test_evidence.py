@@ -54,9 +54,9 @@ def test_the_digest_is_over_the_rest_as_sorted_json() -> None:
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert hashlib.sha256(text.encode()).hexdigest() == claimed == digest(made["spec"])
     view = EvidenceView(metadata={}, spec=made["spec"])  # type: ignore[arg-type]
-    assert view.whole
-    assert not EvidenceView(metadata={}, spec={**made["spec"], "nodeName": "x"}).whole  # type: ignore[arg-type]
-    assert not EvidenceView(metadata={}, spec={}).whole  # type: ignore[arg-type]
+    assert view.intact
+    assert not EvidenceView(metadata={}, spec={**made["spec"], "nodeName": "x"}).intact  # type: ignore[arg-type]
+    assert not EvidenceView(metadata={}, spec={}).intact  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

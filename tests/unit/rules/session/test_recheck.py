@@ -75,7 +75,7 @@ def fleet(
 OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}
 OF_KARPENTER = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
 PATCH = quarantine_patch(
-    node(), session="s1", reason="Xid79", phase="Draining", mark="CordonAndTaint", now=NOW
+    node(), session="s1", reason="Xid79", phase="Draining", parts="CordonAndTaint", now=NOW
 )
 
 
