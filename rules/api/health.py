@@ -207,6 +207,6 @@ _COUNT: Final = re.compile(r"\d{1,2}")
 
 
 def annotated_count(annotation: str) -> int | None:
-    """The number that it says; None where it is none from 0 to `MAX_GPUS`."""
-    said = _COUNT.fullmatch(annotation.strip())
-    return int(said[0]) if said and int(said[0]) <= MAX_GPUS else None
+    """Return the number in the annotation; None if it is not from 0 to `MAX_GPUS`."""
+    found = _COUNT.fullmatch(annotation.strip())
+    return int(found[0]) if found and int(found[0]) <= MAX_GPUS else None

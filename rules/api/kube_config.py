@@ -318,7 +318,7 @@ def _acting(path: str, user: _User) -> Acting:
     acting = Acting(user=user.as_user, groups=user.as_groups, uid=user.as_uid, extra=extra)
     if acting.headers() and not acting.user:
         raise KubeConfigError(
-            f"Kubeconfig {path} is not valid: as-groups, as-uid and as-user-extra need as: too; "
+            f"Kubeconfig {path} is not valid: as-groups, as-uid and as-user-extra need as:; "
             f"{_REMEDY}."
         )
     return acting

@@ -103,7 +103,7 @@ def test_a_broken_file_is_named_with_what_is_wrong(
     ("user", "said"),
     [
         pytest.param({"client-key-data": "%%%"}, "not base64", id="no base64"),
-        pytest.param({"as-groups": ["sre"]}, "need as: beside them", id="groups of nobody"),
+        pytest.param({"as-groups": ["sre"]}, "need as:;", id="groups of nobody"),
     ],
 )
 def test_identities_that_cannot_be_used_are_refused(

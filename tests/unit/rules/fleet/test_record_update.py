@@ -86,7 +86,7 @@ def test_a_flapping_fault_is_one_event() -> None:
     assert status is not None
     (event,) = status.events
     assert event.times == 30
-    assert "no fault in 90 days counts" in status.message, "it was only reported"
+    assert "no counted fault in 90 days" in status.message, "it was only reported"
 
 
 def test_64_events_are_kept_and_the_dropped_ones_stay_dropped() -> None:

@@ -192,10 +192,10 @@ OLD = pod(status={"startTime": format_time(NOW - 86_400)})
     ("rules", "why"),
     [
         pytest.param({}, "", id="as-planned"),
-        pytest.param({"pods": [{"namespaces": ["team-a"], "strategy": "Skip"}]}, "stays",
+        pytest.param({"pods": [{"namespaces": ["team-a"], "strategy": "Skip"}]}, "Stays",
                      id="skip"),
         pytest.param(
-            {"pods": [{"selector": "app=web", "strategy": "WaitCompleted"}]}, "waits", id="wait"
+            {"pods": [{"selector": "app=web", "strategy": "WaitCompleted"}]}, "Waits", id="wait"
         ),
     ],
 )  # fmt: skip
@@ -230,7 +230,7 @@ def test_an_annotation_put_on_meanwhile_is_honoured() -> None:
                 drain=FORCED,
                 pods=[{"selector": "app=web", "strategy": "Skip"}],
             ),
-            "stays",
+            "Stays",
             id="skip",
         ),
     ],
