@@ -111,7 +111,7 @@ def test_names_helps_and_labels_are_those_of_the_golden_file(which: str) -> None
 
 
 def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
-    rows = re.findall(r"^\| `(gpuward_\w+)` \| (\w+) \| (.*?) \|", AGENT_PART, re.MULTILINE)
+    rows = re.findall(r"^\|`(gpuward_\w+)`\|(\w+)\|(.*?)\|", AGENT_PART, re.MULTILINE)
     documented = {
         (name, kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows
     }
@@ -120,7 +120,7 @@ def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
 
 def test_the_documentation_lists_the_basic_set(tmp_path: Path) -> None:
     """`no` of what it never has, `yes` of what a healthy node has and of what is no GPU's."""
-    rows = re.findall(r"^\| `(gpuward_\w+)` \| \w+ \| (.*?) \| (.*?) \|", AGENT_PART, re.MULTILINE)
+    rows = re.findall(r"^\|`(gpuward_\w+)`\|\w+\|(.*?)\|(.*?)\|", AGENT_PART, re.MULTILINE)
     assert len(rows) > 40
     page = metric_pages.page(a_snapshot(), full=False)
     sick = {name for name, _, labels in families(page) if labels or f"\n{name} " in page}
