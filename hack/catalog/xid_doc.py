@@ -16,7 +16,6 @@ from rules.catalog.nvlink import nvlink5_rules
 from rules.catalog.reason import Action, ReasonClass
 from rules.catalog.reasons import sxid_catalog
 from rules.catalog.xid import XidRow, catalog, catalog_version, reason_for_xid
-from rules.kernel_log.record import KIND_MEANINGS
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent.parent / "docs" / "xid.md"
@@ -70,9 +69,7 @@ def page() -> str:
     text += "\n".join(table_row(row) for row in used)
     unused = ", ".join(str(row.xid) for row in rows if not row.used)
     text += f"\n\nKnown but unused, treated as unknown: {unused}.\n"
-    text += (HERE / "xid_kinds.md").read_text("utf-8")
-    text += "".join(f"| {kind} | {meaning} |\n" for kind, meaning in KIND_MEANINGS.items())
-    return text
+    return text + (HERE / "xid_kinds.md").read_text("utf-8")
 
 
 def main() -> int:

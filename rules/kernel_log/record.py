@@ -81,7 +81,7 @@ KIND_MEANINGS: Final = MappingProxyType(
         LineKind.HUNG_TASK: "A task of the NVIDIA driver or its tools hangs in the kernel",
     }
 )
-"""One line for each kind: the help of `decode` and `docs/xid.md` print it."""
+"""One line for each kind, printed by the help of `decode`."""
 
 
 class KernelLine(msgspec.Struct, frozen=True, gc=False):
