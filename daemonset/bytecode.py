@@ -1,11 +1,11 @@
-"""Compiles for an image: bytecode without docstrings, with assertions, never checked again.
+"""Compile Python files for an image: bytecode without docstrings that is never checked again.
 
     python -X no_debug_ranges daemonset/bytecode.py PLACE...
 
-Each PLACE is a file or a folder with all below it, but for folders named `test` or `tests` of the
-standard library. Python's own way to drop docstrings (`-OO`) drops the assertions, too. Classes
-keep theirs: without one, `dataclasses` writes it, by a module that nobody else needs. What does
-not compile (templates, tests of errors) stays source, as with `compileall`.
+Each PLACE is a file or a folder; folders named `test` or `tests` are skipped. Python's option to
+drop docstrings (`-OO`) would also drop assertions. Classes keep their docstrings, because
+`dataclasses` would generate a missing one with a module that nothing else needs. Files that do not
+compile (templates, tests of errors) are skipped, as in `compileall`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final
 
 UNCHECKED_HASH: Final = (1).to_bytes(4, "little")
-"""Flags of a file that is valid whatever its source says. Source: PEP 552."""
+"""Flags of a bytecode file that is never compared with its source. Source: PEP 552."""
 _LEFT_OUT: Final = frozenset({"test", "tests"})
 
 
 def sources(place: Path) -> Iterator[Path]:
-    """The source files to compile there."""
+    """Yield the source files to compile in a place."""
     if place.is_file():
         yield place
         return
@@ -34,26 +34,26 @@ def sources(place: Path) -> Iterator[Path]:
 
 
 def lean(tree: ast.Module) -> ast.Module:
-    """The module without the docstrings of itself and of its functions."""
+    """Return the module without its docstring and those of its functions."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if ast.get_docstring(node, clean=False) is not None:
-            said = node.body.pop(0)
+            docstring = node.body.pop(0)
             if not node.body:
-                node.body = [ast.copy_location(ast.Pass(), said)]
+                node.body = [ast.copy_location(ast.Pass(), docstring)]
     return tree
 
 
 def compiled(path: Path) -> bytes:
-    """The content of its bytecode file. Raises SyntaxError and ValueError as `compile` does."""
+    """Return the content of the bytecode file. Raises SyntaxError and ValueError as `compile`."""
     source = path.read_bytes()
     code = compile(lean(ast.parse(source)), path, "exec", dont_inherit=True, optimize=0)
     return MAGIC_NUMBER + UNCHECKED_HASH + source_hash(source) + marshal.dumps(code)
 
 
 def main(places: list[str]) -> int:
-    """Compile all; 1 where nothing was found."""
+    """Compile all places; return 1 if there was no file."""
     written = 0
     for place in places:
         for path in sources(Path(place)):

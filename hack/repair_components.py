@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "daemonset" / "components"
 _HEAD: Final = """\
 # Generated from rules/data/adapters.json by `python -m hack.repair_components`; change \
 that instead.
-# What adapter {name} needs. The policy must name it too: this alone asks for nothing.
+# Permissions of repair adapter {name}. The policy must name the adapter too.
 """
 
 

@@ -14,8 +14,8 @@ from hack.chart.values import (
     default_values,
     defaults_template,
     installer_variants,
-    quarantined,
     schema,
+    with_choices,
 )
 from hack.generated import write_or_check
 from rules.repair.component import component_key
@@ -27,22 +27,19 @@ NOTES = """\
 {{- $in := eq .Release.Namespace "gpuward" | ternary "" (printf " -n %s" .Release.Namespace) -}}
 gpuward runs in mode {{ .Values.mode }} with profile {{ .Values.profile }}.
 
-  kubectl gpuward preflight{{ $in }}
-  kubectl get gnh
-  kubectl gpuward why NODE{{ $in }}
-  kubectl gpuward pause --reason "..."{{ $in }}
-
-They say: is all in place; one line per GPU node; why a node is gone; and stop everything at once.
+  kubectl gpuward preflight{{ $in }}              # check the installation
+  kubectl get gnh                        # list the health of GPU nodes
+  kubectl gpuward why NODE{{ $in }}               # explain why a node is with_choices
+  kubectl gpuward pause --reason "..."{{ $in }}   # stop new actions at once
 {{- if or (eq .Values.images.agent.repository "gpuward-agent") \
 (eq .Values.images.remediator.repository "gpuward-remediator") }}
 
-The images have no registry of yours: set images.agent.repository and \
-images.remediator.repository, or the pods ask the runtime's default registry for a name \
-that is nobody's.
+The image repositories are not set: set images.agent.repository and \
+images.remediator.repository to your registry, or the pods cannot pull their images.
 {{- end }}
 {{- if eq .Values.mode "Shadow" }}
 
-Nothing is written to a node's spec or to a pod. Look at `kubectl gpuward plan{{ $in }}` for \
+gpuward changes no node spec and no pod in this mode. Review `kubectl gpuward plan{{ $in }}` for \
 a week, then set mode=Enforce in your values.
 {{- end }}
 """
@@ -55,10 +52,12 @@ def rendered() -> dict[str, str]:
     ]
     switches = {name: _description(name) for name in components()}
     plain = build()
-    base = quarantined(plain)
+    base = with_choices(plain)
     variants = installer_variants(base)
-    variants |= {f'eq .Values.profile "{name}"': quarantined(build(name)) for name in PROFILES}
-    variants |= {f".Values.components.{component_key(n)}": quarantined(build(n)) for n in switches}
+    variants |= {f'eq .Values.profile "{name}"': with_choices(build(name)) for name in PROFILES}
+    variants |= {
+        f".Values.components.{component_key(n)}": with_choices(build(n)) for n in switches
+    }
     defaults = default_values(plain, switches)
     files = {
         "Chart.yaml": _chart(version),

@@ -92,7 +92,7 @@ _POLICY: Final = Template(
 )
 
 
-def quarantined(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
+def with_choices(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
     """The objects with templates where the installer decides."""
     return {
         identity: _with_choices(identity, copy.deepcopy(obj)) for identity, obj in objects.items()
@@ -217,36 +217,37 @@ def default_values(base: Mapping[Identity, Object], switches: Mapping[str, str])
         for name, description in switches.items()
     )
     return f"""\
-# What the agent looks at: minimal (kernel log), nvml (runtime class nvidia) or full \
+# Data sources of the agent: minimal (kernel log), nvml (runtime class nvidia) or full \
 (host's devices).
 profile: minimal
-# Shadow reports what would be done and writes nothing to nodes' specs or pods; Enforce acts.
+# Shadow only reports what would be done; Enforce quarantines, drains and repairs nodes.
 mode: Shadow
-# Every other key of the policy, as docs/reference.md has them, for instance drain or budget.
+# All other keys of the policy, such as drain or budget; see docs/reference.md.
 policy: {{}}
-# Labels for every object of the chart and for the pods of both programs.
+# Labels for all objects of the chart and for all pods.
 commonLabels: {{}}
 images:
-  agent: {{repository: gpuward-agent, tag: ""}}  # no tag: the chart's version
+  agent: {{repository: gpuward-agent, tag: ""}}  # empty tag: the chart's version
   remediator: {{repository: gpuward-remediator, tag: ""}}
   pullSecrets: []
 agent:
 {_pod_values(pods["agent"])}remediator:
   replicas: {replicas}
 {_pod_values(pods["remediator"])}alerts:
-  # Labels of the PrometheusRule; your Prometheus may select rules by them.
+  # Labels of the PrometheusRule, such as those that your Prometheus selects.
   labels: {{}}
-  # Where the runbooks of alerts can be read, with a slash at the end: by default the remediator's
-  # page through kubectl port-forward deploy/gpuward-remediator 9414.
+  # URL of the runbooks, with a slash at the end. The default is the remediator's page through
+  # kubectl port-forward deploy/gpuward-remediator 9414.
   docs: {DOCS}
 crds:
   install: true
-  # They stay when the chart goes, and with them every record; false removes both.
+  # Keep the CRDs and all their objects after helm uninstall.
   keep: true
 namespace:
-  # Helm's --create-namespace makes one without the Pod Security labels that the agent needs.
+  # Create the namespace with the Pod Security labels that the agent needs, which
+  # helm --create-namespace does not set.
   create: false
-# Each adds exactly its permissions and objects; docs/install.md explains each.
+# Each component adds its permissions and objects; see docs/install.md.
 components:
 {listed}"""
 
@@ -260,7 +261,7 @@ _TEXT: Final = {"type": "string"}
 _POD: Final[Mapping[str, tuple[dict[str, Any], str]]] = {
     "podLabels": (_LABELS, "Labels for the pods."),
     "podAnnotations": (_LABELS, "Annotations for the pods."),
-    "resources": (_MAP, "Requests and limits; a key that is left out is the profile's."),
+    "resources": (_MAP, "Requests and limits; missing keys use the profile's values."),
     "nodeSelector": (
         _LABELS,
         "Labels that a node needs to get a pod, in addition to the affinity.",
@@ -343,7 +344,7 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
     }
     rule = {
         "labels": {**_LABELS, "description": "Labels of the PrometheusRule."},
-        "docs": {**_TEXT, "pattern": "/$", "description": "Where the runbooks can be read."},
+        "docs": {**_TEXT, "pattern": "/$", "description": "URL of the runbooks."},
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

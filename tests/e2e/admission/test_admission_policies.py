@@ -305,7 +305,7 @@ async def test_an_agent_writes_evidence_of_its_own_node(installed: Installed) ->
     owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "dead"}
     refused = [
         (evidence("a", OTHER, "a"), "only about the node"),
-        (evidence("b", NODE, "a"), "named as the session"),
+        (evidence("b", NODE, "a"), "the name of its session"),
         (evidence("c", NODE, "c", ownerReferences=[owner]), "no owner"),
         (evidence("d", NODE, "d", finalizers=["x.example/y"]), "no finalizer"),
     ]

@@ -116,7 +116,7 @@ async def in_force(found: Everything) -> None:
     """
     pod = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
     kinds = {
-        "unnamed": "whose components",
+        "unnamed": "with an installed component",
         "validate": "for tests under load",
         "reset-gpu": "PodTemplate gpuward-reset-gpu",
         "restart-node": "PodTemplate gpuward-restart-node",
@@ -258,7 +258,7 @@ async def test_tests_under_load_and_of_new_nodes_are_admitted_and_no_other_jobs(
                 }
             },
         }
-        assert "whose components" in await found.said(user), "as the remediator"
+        assert "with an installed component" in await found.said(user), "as the remediator"
         await found.cluster.client.create(JOBS, user, "default")
 
 

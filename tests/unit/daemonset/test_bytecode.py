@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 
 def silent():
-    """Only words."""
+    """Only a docstring."""
 
 
 class Kind:
     """A class."""
 
     async def method(self):
-        """Words, and a deed."""
+        """A docstring and a statement."""
         return f"{self!r}"
 
 
@@ -67,7 +67,7 @@ def run(*arguments: str, cwd: Path) -> str:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_module_does_what_it_did_without_its_words(place: Path) -> None:
+def test_a_module_works_without_its_docstrings(place: Path) -> None:
     run("-X", "no_debug_ranges", str(PROGRAM), str(place), cwd=place)
     docs, results, failure = run("-c", LOOK, cwd=place).splitlines()
     assert docs == "[None, None, 'A class.', None, 'A value.', None]"
@@ -76,7 +76,7 @@ def test_a_module_does_what_it_did_without_its_words(place: Path) -> None:
     assert failure == f"too much {line}"
 
 
-def test_what_is_compiled_is_believed_whatever_the_source_says(place: Path) -> None:
+def test_bytecode_is_used_without_checking_the_source(place: Path) -> None:
     run(str(PROGRAM), str(place / "module.py"), cwd=place)
     (place / "module.py").write_text("silent = None")
     assert "Value(number=3)" in run("-c", LOOK, cwd=place)
@@ -88,5 +88,5 @@ def test_templates_and_tests_stay_source(place: Path) -> None:
     assert Path(cache_from_source(str(place / "module.py"))).exists()
 
 
-def test_an_empty_place_is_a_mistake(tmp_path: Path) -> None:
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     assert bytecode.main([str(tmp_path)]) == 1

@@ -65,7 +65,7 @@ def rendered(values: dict[str, Any], folder: Path, namespace: str = "gpuward") -
 
 
 def compared(obj: Object) -> Object:
-    """An object without what may differ: the order of sets, a text's layout, helm's own word."""
+    """An object without order of sets, layout of texts and Helm's labels, which may differ."""
     notes = obj["metadata"].get("annotations", {})
     notes.pop("helm.sh/resource-policy", None)
     if not notes:
@@ -86,7 +86,7 @@ def compared(obj: Object) -> Object:
 
 
 @pytest.mark.parametrize(("profile", "chosen"), CHOICES)
-def test_chart_and_kustomize_make_the_same(
+def test_chart_and_kustomize_build_the_same_objects(
     profile: str, chosen: tuple[str, ...], tmp_path: Path
 ) -> None:
     values = {
@@ -136,7 +136,7 @@ def test_values_reach_the_objects(tmp_path: Path) -> None:
     assert "helm.sh/resource-policy" not in definition["metadata"].get("annotations", {})
 
 
-def test_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: Path) -> None:
+def test_crds_stay_after_helm_uninstall_by_default(tmp_path: Path) -> None:
     kept = [o for o in rendered({}, tmp_path) if o["kind"] == "CustomResourceDefinition"]
     assert kept
     assert {o["metadata"]["annotations"]["helm.sh/resource-policy"] for o in kept} == {"keep"}
@@ -158,7 +158,7 @@ def test_definitions_stay_when_the_chart_goes_unless_asked(tmp_path: Path) -> No
         "remediator.replicas=0",
     ],
 )
-def test_a_value_that_means_nothing_is_refused(wrong: str) -> None:
+def test_an_invalid_value_is_denied(wrong: str) -> None:
     done = helm("--set", wrong)
     assert done.returncode != 0
     assert wrong.partition("=")[0].rpartition(".")[2] in done.stderr
@@ -174,10 +174,8 @@ def test_a_value_that_means_nothing_is_refused(wrong: str) -> None:
         ("policy.validate.newNodes=true", "validate"),
     ],
 )
-def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
-    asks: str, component: str
-) -> None:
-    """Helm installed it without a word, and the API server refused each request afterwards."""
+def test_a_policy_that_needs_a_disabled_component_is_rejected(asks: str, component: str) -> None:
+    """Helm would install it, and the API server would deny each request afterwards."""
     asked = ("--set", "policy.repair.mode=Ask", "--set", asks)
     done = helm(*asked)
     assert done.returncode != 0
@@ -188,7 +186,7 @@ def test_walk_a_policy_whose_component_is_off_is_refused_with_its_value(
 @pytest.mark.parametrize(
     "path", [*SECTIONS, *(pytest.param(path, marks=pytest.mark.slow) for path in NESTED)]
 )
-def test_a_section_or_key_of_values_with_nothing_below_it_is_its_default(path: str) -> None:
+def test_an_empty_section_or_key_of_values_is_its_default(path: str) -> None:
     """null removes the chart's own default before the templates see it."""
     plain, emptied = helm(), helm("--set-json", f"{path}=null")
     assert emptied.returncode == 0, emptied.stderr

@@ -31,7 +31,7 @@ def test_every_string_and_list_of_spec_and_status_is_bounded(crd: dict[str, dict
     assert [] == [path for key, part in parts.items() for path in unbounded(part, key)]
 
 
-def test_what_is_empty_is_not_sent_and_what_is_false_is() -> None:
+def test_empty_values_are_omitted_and_false_is_kept() -> None:
     """The API server refuses null without `nullable`; `active: false` is a statement."""
     status = health_object.HealthStatus(
         incidents=(health_object.IncidentStatus(id="1", reason="R"),)

@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[3]
 BASE = "GPUWARD_BASE_IMAGE"
-"""Names a base image in buildah's own storage; docs/release.md says how to make one."""
+"""A base image in buildah's storage; see docs/release.md."""
 
 pytestmark = [
     pytest.mark.slow,

@@ -57,12 +57,12 @@ def refused(made: Object, folders: tuple[str, ...], params: Object | None = None
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_a_job_of_ours_needs_its_component_and_its_template(name: str, folder: str) -> None:
+def test_a_repair_job_needs_its_component_and_its_template(name: str, folder: str) -> None:
     made, params = job(name, folder), template(folder, name)
     assert refused(made, (folder,), params) == []
     assert refused(made, (folder,)), "without its PodTemplate"
-    (said,) = refused(made, ())
-    assert "whose components are installed" in said
+    (denial,) = refused(made, ())
+    assert "with an installed component" in denial
     other = next(each for _, each in ROWS if each != folder)
     assert refused(made, (other,), params)
     together = ("validate", *(each for _, each in ROWS))
@@ -84,7 +84,7 @@ def test_a_job_of_ours_needs_its_component_and_its_template(name: str, folder: s
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_of_the_pod_only_the_node_is_to_be_chosen(name: str, folder: str, changes: Object) -> None:
+def test_only_the_node_of_the_pod_can_be_set(name: str, folder: str, changes: Object) -> None:
     made = job(name, folder)
     made["spec"]["template"]["spec"] |= changes
     assert refused(made, (folder,), template(folder, name))
@@ -95,12 +95,12 @@ def test_of_the_pod_only_the_node_is_to_be_chosen(name: str, folder: str, change
 def test_it_runs_once(name: str, folder: str, field: str) -> None:
     made = job(name, folder)
     made["spec"][field] = 5
-    (said,) = refused(made, (folder,), template(folder, name))
-    assert "once" in said
+    (denial,) = refused(made, (folder,), template(folder, name))
+    assert "once" in denial
 
 
 @pytest.mark.parametrize("label", ["", "miner", "unnamed", None])
-def test_a_job_of_no_known_kind_is_refused_whatever_is_installed(
+def test_a_job_of_an_unknown_kind_is_always_denied(
     label: str | None,
 ) -> None:
     made = job(*ROWS[0])
@@ -108,23 +108,23 @@ def test_a_job_of_no_known_kind_is_refused_whatever_is_installed(
         {} if label is None else {"app.kubernetes.io/component": label}
     )
     params = template(ROWS[0][1], ROWS[0][0])
-    (said,) = refused(made, ("validate", *(folder for _, folder in ROWS)), params)
-    assert "whose components are installed" in said
+    (denial,) = refused(made, ("validate", *(folder for _, folder in ROWS)), params)
+    assert "with an installed component" in denial
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_the_pod_says_what_its_program_reads(name: str, folder: str) -> None:
+def test_the_pod_sets_the_variables_of_its_program(name: str, folder: str) -> None:
     command = reset_gpu if name == "ResetGPUJob" else restart_node
     pod = job(name, folder)["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     assert " ".join(container["command"][:2]) == command.PROGRAM
     notes = pod["metadata"]["annotations"]
-    told = {
+    variables = {
         each["name"]: notes[each["valueFrom"]["fieldRef"]["fieldPath"].split("'")[1]]
         for each in container["env"]
     }
-    assert told[command.ENV_BOOT] == "b"
-    assert set(told.values()) == {"b", "s" if command is restart_node else "GPU-1,GPU-2"}
+    assert variables[command.ENV_BOOT] == "b"
+    assert set(variables.values()) == {"b", "s" if command is restart_node else "GPU-1,GPU-2"}
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
@@ -143,27 +143,27 @@ def test_its_account_has_no_right_and_no_token(name: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "folder"), ROWS)
-def test_without_the_label_that_its_policy_looks_for_the_base_refuses(
+def test_a_job_without_the_label_of_its_policy_is_denied_by_the_base(
     name: str, folder: str
 ) -> None:
     made = job(name, folder)
     labels = made["metadata"].pop("labels")
-    (said,) = refused(made, (folder,))
-    assert "as it labels the pods" in said
+    (denial,) = refused(made, (folder,))
+    assert "the same labels as its pods" in denial
     made["metadata"]["labels"] = labels | {"app.kubernetes.io/component": "validate"}
-    assert "as it labels the pods" in " ".join(refused(made, (folder, "validate")))
+    assert "the same labels as its pods" in " ".join(refused(made, (folder, "validate")))
 
 
 @pytest.mark.parametrize("user", [REMEDIATOR, "system:serviceaccount:kube-system:job-controller"])
-def test_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
+def test_jobs_of_other_users_need_no_podtemplate(user: str) -> None:
     """The API server looks for parameters before it asks who sent a request."""
     folders = tuple(each for _, each in ROWS)
     shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
     train = {"metadata": {"name": "train"}, "spec": {"template": {"spec": {}}}}
     write = Write(user=user, resource="jobs", group="batch", operation="CREATE", new=train)
-    said = refusals(write, shipped)
-    assert "no params found" not in said
-    assert bool(said) is (user == REMEDIATOR)
+    denials = refusals(write, shipped)
+    assert "no params found" not in denials
+    assert bool(denials) is (user == REMEDIATOR)
 
 
 @pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
@@ -177,7 +177,7 @@ def test_jobs_of_others_need_no_podtemplate_of_ours(user: str) -> None:
         ("paused-for-driver-upgrade", "true", False, False),
     ],
 )
-def test_a_pause_needs_mark_and_component_and_its_end_does_not(
+def test_pausing_gpu_clients_needs_taint_and_component_and_undoing_does_not(
     before: str, after: str, folders: tuple[str, ...], *, quarantined: bool, allowed: bool
 ) -> None:
     label = f"{names.PREFIX_GPU_DEPLOY}dcgm"
@@ -191,7 +191,7 @@ def test_a_pause_needs_mark_and_component_and_its_end_does_not(
 
 @pytest.mark.parametrize("folders", [(ROWS[0][1],), ()], ids=["with it", "without"])
 @pytest.mark.parametrize("note", [f"{names.COMPONENT_REMEDIATOR}: s-1", "swapping a card"])
-def test_the_word_to_the_agent_comes_off_without_the_component_if_it_is_ours(
+def test_the_release_request_can_be_removed_without_the_component(
     note: str, folders: tuple[str, ...]
 ) -> None:
     old = node(metadata__annotations={names.ANNOTATION_RELEASE_GPU: note})
@@ -200,7 +200,7 @@ def test_the_word_to_the_agent_comes_off_without_the_component_if_it_is_ours(
     assert changed(old, new, folders) is (bool(folders) or note != "swapping a card")
 
 
-def test_the_record_of_who_was_moved_comes_off_without_the_component() -> None:
+def test_a_pause_record_can_be_removed_without_the_component() -> None:
     old = node(metadata__annotations={names.ANNOTATION_MOVED: "{}"})
     new = copy.deepcopy(old)
     del new["metadata"]["annotations"][names.ANNOTATION_MOVED]

@@ -167,11 +167,11 @@ ONLY_OWN_NODE = "may write only about the node"
         ),
     ],
 )  # fmt: skip
-def test_the_agent_is_refused(write: Write, why: str) -> None:
-    said = refusals(write)
-    assert len(said) == 1
-    assert why in said[0]
-    assert said[0].startswith("gpuward-agent may")
+def test_the_agent_is_denied(write: Write, why: str) -> None:
+    denials = refusals(write)
+    assert len(denials) == 1
+    assert why in denials[0]
+    assert denials[0].startswith("gpuward-agent may")
 
 
 @pytest.mark.parametrize("resource", ["gpunodehealths", "gpunodehealths/status"])
@@ -183,10 +183,10 @@ def test_the_agent_publishes_its_own_gpunodehealth_only(
     old = {"metadata": {"name": name}} if operation == "UPDATE" else None
     given: dict[str, Any] = {"resource": resource, "group": names.GROUP, "operation": operation}
     for extra in (BOUND, {}):
-        said = refusals(
+        denials = refusals(
             Write(user=AGENT, extra=extra, new={"metadata": {"name": name}}, old=old, **given)
         )
-        assert (said == []) is (allowed and bool(extra))
+        assert (denials == []) is (allowed and bool(extra))
 
 
 def an_event(**changes: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def event_write(new: dict[str, Any], **more: Any) -> Write:
                      id="somebody else"),
     ],
 )  # fmt: skip
-def test_the_agent_may_tell_about_its_node(write: Write) -> None:
+def test_the_agent_may_write_events_about_its_node(write: Write) -> None:
     assert refusals(write) == []
 
 
@@ -267,9 +267,9 @@ OWN_EVENTS, KINDS, PLACE, NAME = (
                                  old=an_event()), [OWN_EVENTS], id="changed afterwards"),
     ],
 )  # fmt: skip
-def test_the_agent_may_tell_about_nothing_else(write: Write, why: list[str]) -> None:
-    said = refusals(write)
-    assert len(said) == len(why)
-    for message, expected in zip(said, why, strict=True):
+def test_the_agent_may_not_write_other_events(write: Write, why: list[str]) -> None:
+    denials = refusals(write)
+    assert len(denials) == len(why)
+    for message, expected in zip(denials, why, strict=True):
         assert expected in message
         assert message.startswith("gpuward-agent may write Events only")

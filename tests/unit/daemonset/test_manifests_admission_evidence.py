@@ -49,13 +49,13 @@ LONG = ".".join(["n" * 50] * 4)
         ),
     ],
 )
-def test_what_passes(write: Write) -> None:
+def test_a_write_is_allowed(write: Write) -> None:
     assert refusals(write) == []
 
 
 OWN, NAME, OWNER, ONCE = (
     "only about the node",
-    "named as the session",
+    "the name of its session",
     "no owner",
     "writes evidence once",
 )
@@ -65,12 +65,12 @@ OWN, NAME, OWNER, ONCE = (
     "session", ["gpu-2-0a1b2c3d", "gpu-1-b-0a1b2c3d", "gpu-0a1b2c3d", "gpu-2-by-hand-0a1b2c3d"]
 )
 def test_evidence_cannot_take_the_name_of_another_nodes_session(session: str) -> None:
-    (said,) = refusals(named(session))
-    assert "another node's session" in said
+    (denial,) = refusals(named(session))
+    assert "another node's session" in denial
 
 
 @pytest.mark.parametrize("node", ["gpu-1", "gpu-1.rack.example", LONG])
-def test_the_name_that_a_session_gets_passes(node: str) -> None:
+def test_names_of_sessions_are_allowed(node: str) -> None:
     made = msgspec.convert({"metadata": {"name": node, "uid": "u"}}, NodeView)
     assert refusals(named(session_name(made, "incident", ()), node)) == []
     assert refusals(named(manual_session_name(node, "0a1b2c3d"), node)) == []
@@ -91,9 +91,9 @@ def test_the_name_that_a_session_gets_passes(node: str) -> None:
         pytest.param(written(operation="UPDATE", old=EVIDENCE), ONCE, id="changed afterwards"),
     ],
 )  # fmt: skip
-def test_what_is_refused(write: Write, why: str) -> None:
-    (said,) = refusals(write)
-    assert why in said
+def test_a_write_is_denied(write: Write, why: str) -> None:
+    (denial,) = refusals(write)
+    assert why in denial
 
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
@@ -120,7 +120,7 @@ NOTED = {"metadata__annotations": {"example.com/ticket": "4711"}}
         pytest.param(made(NOTED, user="ada"), id="an operator"),
     ],
 )
-def test_a_record_that_passes(write: Write) -> None:
+def test_a_record_is_allowed(write: Write) -> None:
     assert refusals(write) == []
 
 
@@ -136,6 +136,6 @@ def test_a_record_that_passes(write: Write) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_record_that_is_refused(write: Write, why: str) -> None:
-    (said,) = refusals(write)
-    assert why in said
+def test_a_record_is_denied(write: Write, why: str) -> None:
+    (denial,) = refusals(write)
+    assert why in denial

@@ -17,7 +17,7 @@ from tests.support.cluster.admission_nodes import FOREIGN_TAINT, OUR_TAINT, READ
 
 KUBELET = "system:node:gpu-1"
 NOTES = {"node.alpha.kubernetes.io/ttl": "0"}
-MARK_NOTES = {
+ALL_NOTES = {
     **NOTES,
     names.ANNOTATION_SESSION: '{"session":"s"}',
     **dict.fromkeys(AUTOSCALER_ANNOTATIONS, "true"),
@@ -27,16 +27,16 @@ LABELS = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "draining"}
 
 def quarantined(**changes: Any) -> dict[str, Any]:
     """A node in quarantine."""
-    mark = {
-        "metadata__annotations": MARK_NOTES,
+    changed = {
+        "metadata__annotations": ALL_NOTES,
         "metadata__labels": LABELS,
         "spec__taints": [FOREIGN_TAINT, OUR_TAINT],
         "spec__unschedulable": True,
     }
-    return node(**{**mark, **changes})
+    return node(**{**changed, **changes})
 
 
-def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[str]:
+def denials(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[str]:
     by_resource = [
         refusals(Write(user=user, resource=resource, new=new, old=old))
         for resource in ("nodes", "nodes/status")
@@ -49,7 +49,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
     ("new", "why"),
     [
         pytest.param(quarantined(spec__unschedulable=None), "uncordon", id="uncordon"),
-        pytest.param(quarantined(spec__unschedulable=False), "uncordon", id="uncordon-in-words"),
+        pytest.param(quarantined(spec__unschedulable=False), "uncordon", id="uncordon-explicit"),
         pytest.param(quarantined(spec__taints=[FOREIGN_TAINT]), "taint", id="taint-off"),
         pytest.param(
             quarantined(spec__taints=[FOREIGN_TAINT, {**OUR_TAINT, "effect": "PreferNoSchedule"}]),
@@ -57,18 +57,18 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
         ),
         pytest.param(quarantined(metadata__annotations=None), "annotations", id="annotations-off"),
         pytest.param(
-            quarantined(metadata__annotations={**MARK_NOTES, names.ANNOTATION_SESSION: "{}"}),
+            quarantined(metadata__annotations={**ALL_NOTES, names.ANNOTATION_SESSION: "{}"}),
             "annotations", id="session-changed",
         ),
         pytest.param(
             quarantined(metadata__annotations={
-                k: v for k, v in MARK_NOTES.items() if k not in AUTOSCALER_ANNOTATIONS}),
+                k: v for k, v in ALL_NOTES.items() if k not in AUTOSCALER_ANNOTATIONS}),
             "annotations", id="autoscalers-let-in",
         ),
-        pytest.param(quarantined(metadata__labels=None), "opt itself out", id="labels-off"),
+        pytest.param(quarantined(metadata__labels=None), "opt out", id="labels-off"),
         *(
             pytest.param(
-                quarantined(metadata__annotations={**MARK_NOTES, name: "x"}),
+                quarantined(metadata__annotations={**ALL_NOTES, name: "x"}),
                 "annotations",
                 id=name,
             )
@@ -77,7 +77,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
                          names.ANNOTATION_MOVED, exclusions._KURED)
         ),
         *(
-            pytest.param(quarantined(metadata__labels={**LABELS, name: value}), "opt itself out",
+            pytest.param(quarantined(metadata__labels={**LABELS, name: value}), "opt out",
                          id=name)
             for name, value in {
                 names.LABEL_OPT_OUT: "true",
@@ -89,7 +89,7 @@ def said(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> list[
     ],
 )  # fmt: skip
 def test_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) -> None:
-    (message,) = said(new, quarantined())
+    (message,) = denials(new, quarantined())
     assert why in message
     assert message.startswith("a node may not")
 
@@ -98,30 +98,30 @@ def test_a_node_in_quarantine_may_not(new: dict[str, Any], why: str) -> None:
     "changes",
     [
         pytest.param({"metadata__labels": {names.LABEL_OPT_OUT: "true"}}, id="opt-out"),
-        pytest.param({"metadata__annotations": {names.ANNOTATION_SESSION: "{}"}}, id="a-mark"),
+        pytest.param({"metadata__annotations": {names.ANNOTATION_SESSION: "{}"}}, id="a-session"),
         pytest.param({"spec__taints": [OUR_TAINT]}, id="a-taint"),
         pytest.param(
             {"metadata__labels": {names.LABEL_MIG_STATE: "pending"}}, id="somebody-works-on-it"
         ),
     ],
 )
-def test_a_node_may_not_dodge_it_beforehand(changes: dict[str, Any]) -> None:
+def test_a_node_may_not_avoid_a_quarantine(changes: dict[str, Any]) -> None:
     for before in (node(), bare()):
         new = {**before, "metadata": {**before["metadata"]}, "spec": {**before["spec"]}}
         for path, value in changes.items():
             part, _, key = path.partition("__")
             known = new[part].get(key)
             new[part][key] = {**(known or {}), **value} if isinstance(value, dict) else value
-        assert said(new, before) != []
+        assert denials(new, before) != []
 
 
 @pytest.mark.parametrize("before", [bare(), node(), quarantined()], ids=["bare", "full", "marked"])
-def test_a_kubelet_goes_on_with_its_work(before: dict[str, Any]) -> None:
+def test_normal_writes_of_a_kubelet_are_allowed(before: dict[str, Any]) -> None:
     """Heartbeats, addresses, its own labels and annotations, and a cordon of its own before
     ours.
     """
     for user in (KUBELET, "system:node:"):
-        assert said(before, before, user) == []
+        assert denials(before, before, user) == []
     reported = {**before, "status": {"conditions": [READY], "nodeInfo": {"bootID": "b2"}}}
     meta = before["metadata"]
     reported["metadata"] = {
@@ -132,18 +132,18 @@ def test_a_kubelet_goes_on_with_its_work(before: dict[str, Any]) -> None:
             "volumes.kubernetes.io/controller-managed-attach-detach": "true",
         },
     }
-    assert said(reported, before) == []
+    assert denials(reported, before) == []
 
 
-def test_a_node_that_is_not_marked_may_cordon_itself() -> None:
-    assert said(node(spec__unschedulable=True), node()) == []
+def test_a_node_without_a_quarantine_may_cordon_itself() -> None:
+    assert denials(node(spec__unschedulable=True), node()) == []
 
 
 @pytest.mark.parametrize(
     "user", ["ada", "system:serviceaccount:gpu-operator:nvidia-driver", "x:system:node:gpu-1"]
 )
-def test_people_and_controllers_are_not_concerned(user: str) -> None:
-    assert said(bare(), quarantined(), user) == []
+def test_users_and_controllers_are_not_affected(user: str) -> None:
+    assert denials(bare(), quarantined(), user) == []
 
 
 def test_the_names_in_the_policy_are_those_of_the_code() -> None:
@@ -152,13 +152,13 @@ def test_the_names_in_the_policy_are_those_of_the_code() -> None:
     )
     listed = {v["name"]: v["expression"] for v in spec["variables"]}
 
-    def words(name: str) -> set[str]:
-        return {word.strip(" \n'") for word in listed[name].strip("[]").split(",")}
+    def names_in(name: str) -> set[str]:
+        return {each.strip(" \n'") for each in listed[name].strip("[]").split(",")}
 
-    assert words("pinnedPrefixes") == {f"{names.PREFIX}/", names.PREFIX_GPU_DEPLOY}
-    assert words("pinnedLabels") == {names.LABEL_DRIVER_UPGRADE, names.LABEL_MIG_STATE}
-    assert words("pinnedNotes") == {exclusions._KURED}
-    assert words("markNotes") == set(AUTOSCALER_ANNOTATIONS)
+    assert names_in("pinnedPrefixes") == {f"{names.PREFIX}/", names.PREFIX_GPU_DEPLOY}
+    assert names_in("pinnedLabels") == {names.LABEL_DRIVER_UPGRADE, names.LABEL_MIG_STATE}
+    assert names_in("pinnedNotes") == {exclusions._KURED}
+    assert names_in("autoscalerNotes") == set(AUTOSCALER_ANNOTATIONS)
 
 
 OUR_NOTES = [
@@ -180,7 +180,7 @@ def test_a_node_may_neither_write_nor_remove_a_name_of_gpuward(part: str, key: s
     without["metadata"] = {**without["metadata"], part: {"other": "x"}}
     written["metadata"] = {**written["metadata"], part: {"other": "x", key: "r-1"}}
     changed = {**written, "metadata": {**written["metadata"], part: {"other": "x", key: "r-2"}}}
-    assert said(written, without) != []
-    assert said(without, written) != []
-    assert said(changed, written) != []
-    assert said(written, written) == []
+    assert denials(written, without) != []
+    assert denials(without, written) != []
+    assert denials(changed, written) != []
+    assert denials(written, written) == []

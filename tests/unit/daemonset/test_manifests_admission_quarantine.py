@@ -62,7 +62,7 @@ def remediator_write(new: dict[str, Any], old: dict[str, Any], resource: str = "
 
 
 @pytest.mark.parametrize("original", [node(), bare()], ids=["a full node", "a bare node"])
-def test_the_mark_goes_on_and_off(original: dict[str, Any]) -> None:
+def test_taint_and_cordon_can_be_added_and_removed(original: dict[str, Any]) -> None:
     on = tainted_by_us(original)
     assert on["spec"]["unschedulable"] is True
     assert refusals(remediator_write(on, original)) == []
@@ -73,7 +73,7 @@ def test_the_mark_goes_on_and_off(original: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("original", [node(), bare()], ids=["a full node", "a bare node"])
-def test_the_remediator_may_say_unknown(original: dict[str, Any]) -> None:
+def test_the_remediator_may_set_unknown(original: dict[str, Any]) -> None:
     sent = request(
         SetNodeUnknown(node="gpu-1", node_uid="u-1", resource_version="1", at=0.0, message="m")
     )
@@ -136,11 +136,11 @@ OUR_LABEL = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "marked"}
         pytest.param("nodes/status", node(status__capacity={}), "no other field", id="capacity"),
     ],
 )  # fmt: skip
-def test_the_remediator_is_refused(resource: str, new: dict[str, Any], why: str) -> None:
-    said = refusals(remediator_write(new, node(), resource))
-    assert len(said) == 1
-    assert why in said[0]
-    assert said[0].startswith("gpuward-remediator may")
+def test_the_remediator_is_denied(resource: str, new: dict[str, Any], why: str) -> None:
+    denials = refusals(remediator_write(new, node(), resource))
+    assert len(denials) == 1
+    assert why in denials[0]
+    assert denials[0].startswith("gpuward-remediator may")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_remediator_is_refused(resource: str, new: dict[str, Any], why: str)
         "system:serviceaccount:x:my-gpuward-agent",
     ],
 )
-def test_nobody_else_is_concerned(user: str) -> None:
+def test_other_users_are_not_affected(user: str) -> None:
     for resource in ("nodes", "nodes/status"):
         assert refusals(Write(user=user, resource=resource, new=bare(), old=node())) == []
 

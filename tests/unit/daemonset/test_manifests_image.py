@@ -68,15 +68,15 @@ def test_each_image_has_its_dependencies_and_the_agents_no_more() -> None:
 
 def test_the_dockerfile_copies_no_hack_and_names_no_index() -> None:
     copied = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.MULTILINE)
-    sources = {word for line in copied for word in line.split()[:-1]}
+    sources = {each for line in copied for each in line.split()[:-1]}
     assert {"agent", "remediator", "rules"} <= sources
-    assert not {word for word in sources if word.startswith(("hack", "tests", "."))}
+    assert not {each for each in sources if each.startswith(("hack", "tests", "."))}
     assert "--index" not in DOCKERFILE
     assert DOCKERFILE.count("--require-hashes") == 3
     assert "/bytecode.py /opt/gpuward/lib" in DOCKERFILE
 
 
-def test_profile_full_looks_where_the_image_has_links() -> None:
+def test_profile_full_uses_the_links_of_the_image() -> None:
     linked = set(re.findall(r"&& link (\w)", DOCKERFILE))
     component = yaml.safe_load((DAEMONSET / "components/full/kustomization.yaml").read_text())
     patch = yaml.safe_load(component["patches"][0]["patch"])
@@ -92,7 +92,7 @@ def test_profile_full_looks_where_the_image_has_links() -> None:
 def run(*command: str | Path, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "GPUWARD_"))}
     return subprocess.run(
-        [str(word) for word in command],
+        [str(each) for each in command],
         cwd=cwd,
         env=kept | environ,
         capture_output=True,
@@ -166,13 +166,13 @@ def megabytes(place: Path) -> float:
 
 
 @pytest.mark.slow
-def test_both_installations_keep_to_their_size(agent: Path, remediator: Path) -> None:
+def test_both_installations_stay_within_their_size(agent: Path, remediator: Path) -> None:
     sizes = {"agent": megabytes(agent), "remediator": megabytes(remediator)}
     assert {name for name, size in sizes.items() if size > MOST_MB[name]} == set(), sizes
 
 
 @pytest.mark.slow
-def test_the_agents_image_looks_at_a_machine(agent: Path, tmp_path: Path) -> None:
+def test_the_agents_image_checks_a_machine(agent: Path, tmp_path: Path) -> None:
     check = ("check", "--json", "--nvml", "off", "--kmsg", "off")
     done = run(agent / "bin" / "gpuward-agent", *check, cwd=tmp_path)
     assert done.returncode in {0, 3}, done.stderr
@@ -195,7 +195,7 @@ def test_the_remediators_image_reads_its_policy(remediator: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_neither_hack_nor_an_installer_nor_a_tool_is_there(
+def test_the_image_has_no_hack_and_no_installer(
     agent: Path, remediator: Path, wheel: Path, tmp_path: Path
 ) -> None:
     for place in (agent, remediator):

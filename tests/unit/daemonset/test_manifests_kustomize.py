@@ -49,12 +49,12 @@ def compare(name: str, actual: str) -> None:
     assert actual == path.read_text(), f"{name} changed: review, then UPDATE_GOLDEN=1"
 
 
-def test_base_is_what_was_reviewed() -> None:
+def test_base_matches_the_golden_file() -> None:
     compare("base.yaml", "".join(text(build())))
 
 
 @pytest.mark.parametrize("components", REVIEWED, ids="+".join)
-def test_components_change_of_base_what_was_reviewed(components: tuple[str, ...]) -> None:
+def test_component_changes_match_the_golden_files(components: tuple[str, ...]) -> None:
     changes = difflib.unified_diff(text(build()), text(build(*components)), "base", "built", n=2)
     # Line numbers say nothing to a reviewer and move with every change of base.
     hunks = ("@@\n" if line.startswith("@@") else line for line in changes)
@@ -74,7 +74,7 @@ def test_every_object_is_valid_for_kubernetes(oldest: bool) -> None:
             validate.validate(obj, version, strict=True)
 
 
-async def test_what_is_built_can_be_applied_twice_and_grown_by_components() -> None:
+async def test_a_build_can_be_applied_twice_and_extended_by_components() -> None:
     client = InProcessClient(Engine())
     operators = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
     for components in ((), (), ("full", "gpu-operator", "enforce", "force")):
@@ -96,7 +96,7 @@ def test_the_policy_shipped_is_valid(components: tuple[str, ...], mode: str) -> 
     assert policy.mode == mode
 
 
-def test_renamed_into_another_namespace_nothing_stays_behind() -> None:
+def test_another_namespace_applies_to_all_objects() -> None:
     objects = build("enforce", "force", "gpu-operator", inner_namespace="gpu-health")
     places = {o["metadata"]["namespace"] for o in objects if "namespace" in o["metadata"]}
     assert places == {"gpu-health", "gpu-operator"}

@@ -1,5 +1,5 @@
 """The pods of base: started with flags that exist, probed where they listen, never blinding a
-fleet; and what docs/install.md says of components.
+fleet; and what docs/install.md has about components.
 """
 
 import argparse
@@ -130,7 +130,7 @@ def test_the_remediator_finds_the_agents_pods_by_their_labels() -> None:
     assert dict(pair.split("=") for pair in AGENT_SELECTOR.split(",")).items() <= labels.items()
 
 
-def test_the_operators_pods_tolerate_what_a_quarantined_node_carries() -> None:
+def test_the_operators_pods_tolerate_the_quarantine_taint() -> None:
     patch = DAEMONSET / "components" / "gpu-operator" / "cluster-policy-patch.yaml"
     tolerations = yaml.safe_load(patch.read_text())["spec"]["daemonsets"]["tolerations"]
     assert {one["key"] for one in tolerations} == {"nvidia.com/gpu", TAINT_QUARANTINE}
@@ -146,7 +146,7 @@ def test_a_hung_agent_is_replaced_in_about_a_minute_and_a_half() -> None:
     assert ALIVE_WITHIN_S <= 30
 
 
-def test_nothing_of_ours_pushes_out_a_training_pod_unless_asked() -> None:
+def test_training_pods_are_not_preempted_by_default() -> None:
     def policies(*components: str) -> set[str]:
         objects = build(*components)
         named = {
@@ -161,7 +161,7 @@ def test_nothing_of_ours_pushes_out_a_training_pod_unless_asked() -> None:
     assert policies("preempting") == {"PreemptLowerPriority"}
 
 
-def test_walk_a_priority_class_of_one_name_never_changes_what_it_does() -> None:
+def test_a_priority_class_name_has_fixed_fields() -> None:
     """Kubernetes refuses that: switching `preempting` on or off ended with an error, and so did an
     upgrade over a version whose classes did something else.
     """
@@ -173,7 +173,7 @@ def test_walk_a_priority_class_of_one_name_never_changes_what_it_does() -> None:
     assert not {"gpuward-agent", "gpuward-remediator"} & seen.keys()
 
 
-def test_walk_an_apply_of_what_is_there_already_says_unchanged() -> None:
+def test_a_second_apply_reports_unchanged() -> None:
     """kubectl compares with what the server made of it: a default that the server writes into a
     list, or a false that it leaves out, is "configured" at every apply.
     """
@@ -202,7 +202,7 @@ def test_every_component_is_described_and_exists() -> None:
     assert described == there == ours
 
 
-def test_the_openshift_constraints_allow_what_profile_minimal_asks_for_and_no_more() -> None:
+def test_the_openshift_constraints_match_profile_minimal() -> None:
     (constraints,) = [b for b in blocks(INSTALL) if "allowedCapabilities" in b]
     objects = read_manifests(DAEMONSET / "base")
     (agent,) = [o for o in objects if o["kind"] == "DaemonSet"]

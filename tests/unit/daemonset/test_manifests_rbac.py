@@ -160,7 +160,7 @@ def test_all_writes_of_the_remediator_are_in_this_table() -> None:
     assert {type(write) for write in (*ORDINARY, *FORCED, *TESTED)} == set(get_args(d.Write))
 
 
-def test_the_remediator_is_granted_what_it_asks_for_and_no_more() -> None:
+def test_the_remediator_has_exactly_the_rights_it_uses() -> None:
     namespaced = {what for what, path in watched().items() if "/namespaces/" in path}
     everywhere = needed(ORDINARY) | READS.keys() | owner_reads()
     everywhere |= {("list", of_path(drain_look._ATTACHMENTS))}
@@ -177,7 +177,7 @@ def test_only_the_lease_of_the_remediator_may_be_written() -> None:
     assert named["resourceNames"] == [LEASE_NAME]
 
 
-def test_component_force_grants_what_force_asks_for_and_no_more() -> None:
+def test_component_force_grants_exactly_the_rights_of_force() -> None:
     component = DAEMONSET / "components" / "force" / "kustomization.yaml"
     (patch,) = yaml.safe_load(component.read_text())["patches"]
     added = granted([operation["value"] for operation in yaml.safe_load(patch["patch"])])
@@ -185,7 +185,7 @@ def test_component_force_grants_what_force_asks_for_and_no_more() -> None:
     assert not added & granted(rules_of("gpuward-remediator", "ClusterRole"))
 
 
-def test_component_validate_grants_a_test_in_its_own_namespace_and_no_more() -> None:
+def test_component_validate_grants_only_tests_in_its_namespace() -> None:
     objects = read_manifests(DAEMONSET / "components" / "validate" / "rbac.yaml")
     (role,) = [o for o in objects if o["kind"] == "Role"]
     # The Job and its pods are read by what base grants.
@@ -199,7 +199,7 @@ def test_component_validate_grants_a_test_in_its_own_namespace_and_no_more() -> 
     assert account["automountServiceAccountToken"] is False
 
 
-def test_the_agent_writes_status_its_verdict_events_and_evidence_only() -> None:
+def test_the_agent_writes_status_health_events_and_evidence_only() -> None:
     writes = {
         each
         for each in granted(rules_of("gpuward-agent", "ClusterRole"))

@@ -19,10 +19,10 @@ def test_the_quickstart_runs_the_agent_on_simulated_gpus() -> None:
     assert (REPOSITORY / copied).is_file()
 
 
-@pytest.mark.parametrize("word", ["sim:", "simulator", "quickstart"])
-def test_nothing_that_is_installed_refers_to_simulated_gpus(word: str) -> None:
+@pytest.mark.parametrize("text", ["sim:", "simulator", "quickstart"])
+def test_nothing_that_is_installed_refers_to_simulated_gpus(text: str) -> None:
     found = subprocess.run(
-        ["git", "grep", "-l", word, "--", str(DAEMONSET)], cwd=REPOSITORY, capture_output=True
+        ["git", "grep", "-l", text, "--", str(DAEMONSET)], cwd=REPOSITORY, capture_output=True
     )
 
     assert found.stdout == b""

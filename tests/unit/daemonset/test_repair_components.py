@@ -26,7 +26,7 @@ from tests.support.cluster.admission_cel import Write, policies, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
 from tests.support.cluster.manifest_builds import REPAIR_COMPONENTS, build, one
 
-MARKED = {**node()["metadata"]["annotations"], names.ANNOTATION_SESSION: "{}"}
+QUARANTINED = {**node()["metadata"]["annotations"], names.ANNOTATION_SESSION: "{}"}
 
 
 def asked(kind: str, *, asks: bool = True, annotations: dict[str, str] | None = None) -> Write:
@@ -37,7 +37,7 @@ def asked(kind: str, *, asks: bool = True, annotations: dict[str, str] | None = 
         )
     )  # fmt: skip
     assert sent.body is not None
-    old = node(metadata__annotations=MARKED if annotations is None else annotations)
+    old = node(metadata__annotations=QUARANTINED if annotations is None else annotations)
     known = old["status"]["conditions"]
     new: dict[str, Any] = {
         **old,
@@ -68,14 +68,14 @@ def patched(folder: str = "repair-node-conditions") -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", REPAIR_CONDITIONS)
 def test_a_request_needs_the_component(kind: str) -> None:
-    (said,) = refusals(asked(kind))
-    assert "component repair-node-conditions" in said
+    (denial,) = refusals(asked(kind))
+    assert "component repair-node-conditions" in denial
     assert refusals(asked(kind), patched()) == []
 
 
-def test_a_node_without_the_mark_is_never_asked_for() -> None:
-    (said,) = refusals(asked("GPUNeedsRestart", annotations={}), patched())
-    assert "only of a node that carries its taint and cordon" in said
+def test_a_repair_request_needs_the_taint() -> None:
+    (denial,) = refusals(asked("GPUNeedsRestart", annotations={}), patched())
+    assert "only for a node with its taint and cordon" in denial
     assert refusals(asked("GPUNeedsRestart", asks=False, annotations={}), patched()) == []
 
 
@@ -107,18 +107,18 @@ ON_NODES = [
 
 
 @pytest.mark.parametrize(("folder", "keys"), ON_NODES)
-def test_a_label_that_asks_needs_its_component_and_the_mark(
+def test_a_repair_label_needs_its_component_and_the_taint(
     folder: str, keys: tuple[str, ...]
 ) -> None:
-    assert refusals(labelled(keys, annotations=MARKED))
-    assert refusals(labelled(keys, annotations=MARKED), patched(folder)) == []
-    (said,) = refusals(labelled(keys, annotations={}), patched(folder))
-    assert "only of a node that carries its taint and cordon" in said
-    assert refusals(labelled(("example.com/other",), annotations=MARKED), patched(folder))
+    assert refusals(labelled(keys, annotations=QUARANTINED))
+    assert refusals(labelled(keys, annotations=QUARANTINED), patched(folder)) == []
+    (denial,) = refusals(labelled(keys, annotations={}), patched(folder))
+    assert "only for a node with its taint and cordon" in denial
+    assert refusals(labelled(("example.com/other",), annotations=QUARANTINED), patched(folder))
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_what_is_set_on_objects_of_others_has_an_admission_policy(name: str) -> None:
+def test_writes_to_other_objects_have_an_admission_policy(name: str) -> None:
     for action in actions_of(ADAPTERS[name]):
         if isinstance(action, Replacement) and action.annotation:
             policy = (FOLDER / folder_of(name) / "admission.yaml").read_text()
@@ -126,7 +126,7 @@ def test_what_is_set_on_objects_of_others_has_an_admission_policy(name: str) -> 
             assert f"resources: [{action.resource}]" in policy
 
 
-def test_of_a_machine_only_the_mark_is_written() -> None:
+def test_only_the_remediation_annotation_of_a_machine_is_written() -> None:
     folder, group, resource = "repair-cluster-api", "cluster.x-k8s.io", "machines"
     key = "cluster.x-k8s.io/remediate-machine"
     old: dict[str, dict[str, Any]] = {
@@ -134,24 +134,24 @@ def test_of_a_machine_only_the_mark_is_written() -> None:
         "spec": {"online": True},
     }
 
-    def said(**changes: Any) -> list[str]:
+    def denials(**changes: Any) -> list[str]:
         new = {**copy.deepcopy(old), **changes}
         write = Write(user=REMEDIATOR, resource=resource, group=group, new=new, old=old)
         return refusals(write, patched(folder))
 
     meta = old["metadata"]
     note = {key: "x", names.ANNOTATION_REPAIR: "r RestartNode A"}
-    assert said(metadata={**meta, "annotations": {"theirs": "1", **note}}) == []
-    assert said(metadata={**meta, "annotations": {"theirs": "2"}})
-    assert said(metadata={**meta, "annotations": {}})
-    assert said(metadata={**meta, "labels": {}})
-    assert said(spec={"online": False})
-    assert said(metadata={**meta, "finalizers": ["x"]})
-    assert said(metadata={**meta, "ownerReferences": [{"name": "x"}]})
+    assert denials(metadata={**meta, "annotations": {"theirs": "1", **note}}) == []
+    assert denials(metadata={**meta, "annotations": {"theirs": "2"}})
+    assert denials(metadata={**meta, "annotations": {}})
+    assert denials(metadata={**meta, "labels": {}})
+    assert denials(spec={"online": False})
+    assert denials(metadata={**meta, "finalizers": ["x"]})
+    assert denials(metadata={**meta, "ownerReferences": [{"name": "x"}]})
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_what_is_granted_is_what_the_adapter_asks_for(name: str) -> None:
+def test_the_component_grants_exactly_what_the_adapter_uses(name: str) -> None:
     """The requests of all its writes and reads, against the rules of its component."""
     actions = actions_of(ADAPTERS[name])
     files = component(name, actions)

@@ -58,7 +58,7 @@ def refused(made: dict[str, Any]) -> list[str]:
     return refusals(write, SHIPPED)
 
 
-def test_the_builtin_test_is_what_the_remediator_may_make() -> None:
+def test_the_remediator_may_create_the_builtin_test() -> None:
     assert TEMPLATE["metadata"]["name"] == VALIDATE_TEMPLATE
     assert refused(job()) == []
     labels = TEMPLATE["template"]["metadata"]["labels"]
@@ -78,18 +78,18 @@ def test_the_builtin_test_is_what_the_remediator_may_make() -> None:
         ({"initContainers": [{"name": "x", "securityContext": ALL_CAPABILITIES}]}, "of the host"),
     ],
 )  # fmt: skip
-def test_whatever_else_it_tries_is_refused(changes: dict[str, Any], why: str) -> None:
-    (said,) = refused(job(**changes))
-    assert why in said
+def test_all_other_writes_are_denied(changes: dict[str, Any], why: str) -> None:
+    (denial,) = refused(job(**changes))
+    assert why in denial
 
 
-def test_a_job_that_is_no_test_is_refused() -> None:
+def test_a_job_that_is_not_a_test_is_denied() -> None:
     other = job()
     other["metadata"]["name"] = "miner"
     assert refused(other)
 
 
-def test_a_test_of_a_new_node_is_admitted_and_its_result_said_with_the_component_only() -> None:
+def test_tests_of_new_nodes_need_the_component() -> None:
     view = msgspec.convert(node(), NodeView)
     new_node = new_node_job_of(
         copy.deepcopy(TEMPLATE["template"]), name="gpu-1-new-validate-1", node=view, gpus=8,
@@ -112,7 +112,7 @@ def test_a_test_of_a_new_node_is_admitted_and_its_result_said_with_the_component
     assert one(classes, "PriorityClass", NEW_NODE_PRIORITY)["value"] == -100000
 
 
-def test_the_component_builds_and_sets_what_the_remediator_knows() -> None:
+def test_the_component_sets_variables_of_the_remediator() -> None:
     objects = build("validate")
     (found,) = one(objects, "Deployment", "gpuward-remediator")["spec"]["template"]["spec"][
         "containers"
@@ -156,7 +156,7 @@ def run(template: Path, folder: Path, tools: dict[str, str], **environ: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("output", "status", "verdict"),
+    ("output", "status", "expected"),
     [
         pytest.param(DIAG % "Pass", 0, Assessment.PASS, id="all tests pass"),
         pytest.param(DIAG % "Fail", 226, Assessment.FAIL, id="a test fails"),
@@ -165,16 +165,16 @@ def run(template: Path, folder: Path, tools: dict[str, str], **environ: str) -> 
     ],
 )
 def test_the_result_of_dcgm_diag(
-    tmp_path: Path, output: str, status: int, verdict: Assessment
+    tmp_path: Path, output: str, status: int, expected: Assessment
 ) -> None:
     diag = f"cat <<'END'\n{output}\nEND\nexit {status}"
     found = read(*run(DCGM, tmp_path, {"nv-hostengine": "exit 0", "dcgmi": diag}))
 
-    assert (found.verdict, [c.id for c in found.checks]) == (verdict, ["dcgm-diag-r3"])
+    assert (found.verdict, [c.id for c in found.checks]) == (expected, ["dcgm-diag-r3"])
 
 
 @pytest.mark.parametrize(
-    ("wrong", "measured", "status", "verdict"),
+    ("wrong", "measured", "status", "expected"),
     [
         pytest.param("0 OK", "477.2", 0, Assessment.PASS, id="above the floor"),
         pytest.param("0 OK", "212.9", 0, Assessment.DEGRADED, id="below the floor"),
@@ -184,7 +184,7 @@ def test_the_result_of_dcgm_diag(
     ],
 )
 def test_the_result_of_all_reduce(
-    tmp_path: Path, wrong: str, measured: str, status: int, verdict: Assessment
+    tmp_path: Path, wrong: str, measured: str, status: int, expected: Assessment
 ) -> None:
     shown = BANDWIDTH % (wrong, measured)
     if not measured:
@@ -193,7 +193,7 @@ def test_the_result_of_all_reduce(
     tools = {"nvidia-smi": "echo GPU 0; echo GPU 1", "all_reduce_perf": perf}
     found = read(*run(ALL_REDUCE, tmp_path, tools, FLOOR="460"))
 
-    assert (found.verdict, [c.id for c in found.checks]) == (verdict, ["all-reduce"])
+    assert (found.verdict, [c.id for c in found.checks]) == (expected, ["all-reduce"])
 
 
 @pytest.mark.parametrize("path", [DCGM, ALL_REDUCE], ids=["dcgm", "all-reduce"])
