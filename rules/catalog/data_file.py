@@ -1,14 +1,14 @@
-"""The data files of one program (`agent/data`, `remediator/data`), and those that both share."""
+"""Read data files of the packages `agent`, `remediator` and `rules`."""
 
 import os
 from typing import Final, Literal
 
 _ROOT: Final = __file__.rsplit(os.sep, 3)[0]
-# Not importlib.resources, which brings tempfile, random and zip along into every agent; nor
-# pathlib, which is a third of a megabyte in the NVML child.
+# importlib.resources imports tempfile, random and zipfile; pathlib takes a third of a megabyte in
+# the NVML child.
 
 
 def data_file(name: str, of: Literal["agent", "remediator", "rules"] = "rules") -> bytes:
-    """The bytes of one file."""
+    """Return the bytes of a file in the `data` folder of a package."""
     with open(f"{_ROOT}/{of}/data/{name}", "rb") as file:  # noqa: PTH123 - see above
         return file.read()

@@ -1,7 +1,6 @@
-"""Codes of the catalog in plain English: what ends or repairs a fault, where it is.
+"""Texts for codes of the catalog: what closes or repairs a fault, and where it is.
 
-For `explain`, `check`, `why` and the pages. What the short codes of the Xid catalog mean stands in
-`rules/data/codes.json`; they are facts about other programs at the time of the catalog.
+`rules/data/codes.json` has the texts for the codes of other programs in the Xid catalog.
 """
 
 from collections.abc import Sequence
@@ -16,20 +15,19 @@ from rules.catalog.xid import PLACED_XID, XidRow
 from rules.text import printable
 
 _CLOSES: Final = {
-    ClosesKind.RESET: "closes once the agent sees that the GPU was reset (or the node rebooted) "
-    "and works",
-    ClosesKind.REBOOT: "closes once the agent sees that the node was rebooted and its GPUs work",
-    ClosesKind.HUMAN: "closes once an operator reports the repair and the agent agrees",
+    ClosesKind.RESET: "closes after a GPU reset or a reboot, when the agent finds the GPU good",
+    ClosesKind.REBOOT: "closes after a reboot, when the agent finds the GPUs good",
+    ClosesKind.HUMAN: "closes when an operator reports the repair and the agent confirms it",
 }
 _REPAIR: Final = {
     Action.NONE: "nothing to repair",
     Action.RESTART_APP: "restart the program",
     Action.RESET_GPU: "reset the GPU, or reboot the node",
     Action.RESTART_NODE: "reboot the node",
-    Action.POWER_CYCLE: "power the node off and on; a reboot is not enough",
+    Action.POWER_CYCLE: "power-cycle the node; a reboot is not enough",
     Action.REPLACE_NODE: "replace the GPU or the node: open a case with the vendor",
-    Action.INVESTIGATE: "an operator investigates, beginning with the evidence",
-    Action.DRAIN_P2P: "end what uses GPU to GPU traffic, then reset the GPU",
+    Action.INVESTIGATE: "investigate, starting with the evidence",
+    Action.DRAIN_P2P: "stop workloads with peer-to-peer traffic, then reset the GPU",
     Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain of the rack",
     Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",
     Action.RUN_DIAGNOSTICS: "run diagnostics under load",
@@ -39,17 +37,17 @@ _REPAIR: Final = {
 
 
 NO_REPAIR: Final = frozenset({Action.NONE, Action.RESTART_APP})
-"""What mends nothing of a node: a drained one has no program of which to speak."""
+"""Actions that do not repair a node."""
 
 
 def closes(text: str) -> str:
-    """What ends an incident; the code itself where a newer agent wrote one not known here."""
+    """Return what closes an incident; the code itself if a newer agent wrote an unknown one."""
     try:
         ends = ClosesOn.parse(text)
     except ValueError:
         return f"closes on {text}" if text else ""
     if ends.kind is ClosesKind.SILENCE:
-        return f"closes by itself {ends.silence} after it was last seen"
+        return f"closes {ends.silence} after it was last seen"
     if ends.kind is ClosesKind.STATE:
         return (
             f"closes when {ends.count} of the last {ends.window} readings of {ends.signal} are "
@@ -59,12 +57,12 @@ def closes(text: str) -> str:
 
 
 def repair(action: str) -> str:
-    """What would repair it; the code itself where it is not known here."""
-    return next((words for known, words in _REPAIR.items() if known == action), action)
+    """Return the text of a repair; the code itself if it is unknown."""
+    return next((text for known, text in _REPAIR.items() if known == action), action)
 
 
 def repeats_needed(xid: int) -> str:
-    """What makes a program's fault that repeats (`REPEATING_XIDS`) one of the GPU."""
+    """Return when a repeated program error (`REPEATING_XIDS`) counts as a fault of the GPU."""
     bursts, hours = (
         thresholds.DEFAULT_RULES["RepeatBursts"],
         thresholds.DEFAULT_RULES["RepeatWindow"].value / 3600,
@@ -81,11 +79,11 @@ _COMMANDS: Final = {
     Action.RESTART_FABRIC_MANAGER: "systemctl restart nvidia-fabricmanager",
     Action.RUN_DIAGNOSTICS: "dcgmi diag -r 3",
 }
-"""What somebody types on the node, once nothing uses a GPU there."""
+"""Commands to run on the node when no process uses a GPU."""
 
 
 def repair_command(action: str, pci: str = "") -> str:
-    """The command on the node that repairs; "" where none does, or the address is none."""
+    """Return the repair command to run on the node; empty if there is none."""
     command = next((text for known, text in _COMMANDS.items() if known == action), "")
     return (
         "" if "{pci}" in command and not printable.is_pasteable(pci) else command.format(pci=pci)
@@ -101,21 +99,21 @@ _OTHERS: Final = (
     ("PcieAer", "PCI device"),  # a GPU, or a port above it
     ("PcieContainment", "PCI device"),
 )
-"""How reasons begin whose lines name something else (`rules.judge.facts.kernel`)."""
+"""Prefixes of reasons about other devices than a GPU (`rules.judge.facts.kernel`)."""
 
 
 def device_kind(reason: str) -> str:
-    """What an incident of this reason is about, as far as its address alone is known."""
+    """Return the kind of device that an incident of this reason is about."""
     return next((kind for start, kind in _OTHERS if reason.startswith(start)), GPU)
 
 
 def device_at(reason: str, address: str) -> str:
-    """A device that is known by its address alone: `NVSwitch at 0000:0a:00`."""
+    """Return a device by its address: `NVSwitch at 0000:0a:00`."""
     return f"{device_kind(reason)} at {address}"
 
 
 def places(reason: str, pci: Sequence[str], gpus: Sequence[str]) -> tuple[str, ...]:
-    """Where an incident is: addresses and UUIDs of GPUs, or what else the addresses are of."""
+    """Return the addresses and UUIDs of an incident's GPUs, or its other devices."""
     return (*pci, *gpus) if gpus else tuple(device_at(reason, address) for address in pci)
 
 
@@ -134,7 +132,7 @@ PEERS: Final = (
     ("dcgm", "DCGM health"),
     ("nvsentinel", "NVSentinel"),
 )
-"""Column of the catalog and name of the peer, in the order shown."""
+"""Columns of the catalog about other programs, and their names, in the order shown."""
 
 
 def peer_sentence(row: XidRow, peer: str) -> str:

@@ -1,8 +1,8 @@
-"""The registers of NVLink errors: 95 rules for Xid 144 to 150, bit meanings for Xid 74.
+"""Decode the registers of NVLink errors: 95 rules for Xid 144 to 150, bits for Xid 74.
 
-Called by `rules.catalog.xid`. The rules of 144 to 150 are package data (`data/nvlink5.json`) with
-the first register in both of its layouts (before and from R575): no word fits two rules with
-different actions, so the layout needs no driver version. Never looks at the line's own words.
+The rules are in `rules/data/nvlink5.json`, with both layouts of the first register (before and
+from R575). No register value matches two rules with different actions, so the driver version is
+not needed. The text of the line is not read.
 """
 
 from functools import cache
@@ -15,11 +15,11 @@ from rules.catalog.reason import Action, Severity
 
 _STRENGTH: Final = {"RESET_GPU": 2, "XID_154_EVAL": 1, "IGNORE": 0}
 _BIT_FIELDS: Final = range(144, 149)
-"""Xids whose error status is a set of bits; for 149 and 150 it is one code."""
+"""Xids with a set of bits as error status; for 149 and 150 it is one code."""
 
 
 class Nvlink5Rule(msgspec.Struct, frozen=True):
-    """One rule: it fits when a layout's masked value equals and the status is one of these.
+    """One rule: it matches if a layout's masked value is equal and the status is listed.
 
     No status means any.
     """
@@ -31,7 +31,7 @@ class Nvlink5Rule(msgspec.Struct, frozen=True):
     investigatory: str
 
     def fits_info(self, info: int) -> bool:
-        """Whether the first register fits in either layout."""
+        """Return whether the first register matches in either layout."""
         return any(info & mask == value for mask, value in self.layouts)
 
 
@@ -48,10 +48,10 @@ def nvlink5_rules() -> tuple[Nvlink5Rule, ...]:
 
 
 def nvlink5_rule(xid: int, registers: tuple[int, ...]) -> Nvlink5Rule | None:
-    """Return the rule for the registers of an Xid 144 to 150; None when none fits.
+    """Return the rule for the registers of an Xid 144 to 150, or None.
 
-    `words` are the first register (intrInfo) and the second (error status). A status with
-    several bits set takes the strongest of the rules for its bits.
+    The first register is intrInfo, the second the error status. A status with several bits uses
+    the strongest of their rules.
     """
     if not 144 <= xid <= 150 or len(registers) < 2:
         return None
@@ -67,7 +67,7 @@ def _rule(xid: int, info: int, status: int) -> Nvlink5Rule | None:
 
 
 class Nvlink4Assessment(NamedTuple):
-    """What the seven registers of an Xid 74 ask for."""
+    """The severity and action of the seven registers of an Xid 74."""
 
     severity: Severity
     action: Action
@@ -78,11 +78,11 @@ _ECC: Final = Nvlink4Assessment(Severity.DEGRADED, Action.RUN_DIAGNOSTICS)
 _MARGINAL: Final = _ECC
 """A marginal signal of the link: diagnostics, as for ECC and parity errors."""
 _FABRIC: Final = Nvlink4Assessment(Severity.DEGRADED, Action.RESET_GPU)
-"""It follows another error, and the fabric needs a reset."""
+"""A consequence of another error; the fabric needs a reset."""
 _REPEAT: Final = Nvlink4Assessment(Severity.DEGRADED, Action.INVESTIGATE)
-"""Worth a check if it comes back; so is a bit that should not be seen in production."""
+"""Investigate if it repeats, like a bit that should not occur in production."""
 _SECONDARY: Final = Nvlink4Assessment(Severity.INFO, Action.INVESTIGATE)
-"""It follows another error; look for that one."""
+"""A consequence of another error; investigate that one."""
 _IGNORED: Final = Nvlink4Assessment(Severity.INFO, Action.NONE)
 
 _MOST_SEVERE_FIRST: Final = (_MECHANICAL, _ECC, _FABRIC, _REPEAT, _SECONDARY, _IGNORED)
@@ -101,23 +101,23 @@ _NVLINK4_BITS: Final[tuple[tuple[int, tuple[int, ...], Nvlink4Assessment], ...]]
     (4, (18, 19, 21, 22, 24, 25, 27, 28), _ECC),
     (4, (20, 23, 26, 29), _IGNORED),
 )
-"""Register (from 0), its bits, what they mean: NVIDIA Xid catalog, workflow of Xid 74."""
+"""Register (from 0), bits, assessment. Source: NVIDIA Xid catalog, workflow of Xid 74."""
 
 
 def nvlink4_assessment(registers: tuple[int, ...]) -> Nvlink4Assessment:
-    """Return the most severe finding in the registers of an Xid 74.
+    """Return the most severe assessment of the registers of an Xid 74.
 
-    Registers two, six and seven carry data on current parts and are not read. All zero is
-    nothing known: worth investigating.
+    Registers two, six and seven carry data on current parts and are not read. If all are zero, the
+    error must be investigated.
     """
     found: set[Nvlink4Assessment] = set()
     known: dict[int, int] = {}
-    for register, bits, verdict in _NVLINK4_BITS:
+    for register, bits, assessment in _NVLINK4_BITS:
         mask = sum(1 << bit for bit in bits)
         known[register] = known.get(register, 0) | mask
         if register < len(registers) and registers[register] & mask:
-            found.add(verdict)
+            found.add(assessment)
     for register, mask in known.items():
         if register < len(registers) and registers[register] & ~mask:
             found.add(_REPEAT)
-    return next((verdict for verdict in _MOST_SEVERE_FIRST if verdict in found), _REPEAT)
+    return next((assessment for assessment in _MOST_SEVERE_FIRST if assessment in found), _REPEAT)

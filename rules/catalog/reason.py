@@ -1,8 +1,7 @@
-"""The columns of a reason: what one kind of finding means and what should follow from it.
+"""The columns of a reason: the meaning of one kind of finding and the recommended response.
 
-Every judge in `rules` answers with a `Reason`; the agent publishes its words unchanged
-(conditions, GPUNodeHealth, metrics) and the remediator reads them back. The enum values are the
-wire words, so they must never change meaning, and nothing here may do I/O or read a clock.
+The agent publishes the values unchanged (conditions, GPUNodeHealth, metrics) and the remediator
+reads them, so their meaning must never change. Nothing here does I/O or reads a clock.
 """
 
 from __future__ import annotations
@@ -29,20 +28,19 @@ class ReasonClass(StrEnum):
     DECISIVE = "Decisive"
     """One sighting acts at once."""
     NEEDS_CONTEXT = "NeedsContext"
-    """Published as Info at once; its own severity after the grouping delay or the driver's word.
-    """
+    """Published as Info at once; own severity after the grouping delay or a recovery action."""
     SOFTWARE = "Software"
-    """The program's doing until proven otherwise."""
+    """A program error unless other evidence shows a hardware fault."""
     GAUGE = "Gauge"
     """A reading that must cross its threshold N times of M."""
     LATCH = "Latch"
-    """A monotonic counter or flag: one confirming re-read."""
+    """A flag or a counter that only grows: needs a second read."""
     RECORD = "Record"
-    """Written down, never acted upon."""
+    """Published, never acted upon."""
 
 
 class _Ranked(StrEnum):
-    """A word with an order: declared from mildest to most severe, compared by that order."""
+    """An enum with an order: declared from mildest to most severe, compared by that order."""
 
     @property
     def rank(self) -> int:
@@ -63,9 +61,9 @@ class _Ranked(StrEnum):
 
 
 @cache
-def _ranks(words: type[_Ranked]) -> dict[str, int]:
-    """Computed once: judgement compares severities for every fact."""
-    return {word: rank for rank, word in enumerate(words)}
+def _ranks(ranked: type[_Ranked]) -> dict[str, int]:
+    """Return the rank of each value, computed once."""
+    return {value: rank for rank, value in enumerate(ranked)}
 
 
 class Severity(_Ranked):
@@ -77,7 +75,7 @@ class Severity(_Ranked):
 
 
 class Level(_Ranked):
-    """What is done to the node by default."""
+    """The default response on the node."""
 
     REPORT = "Report"
     CORDON = "Cordon"
@@ -85,7 +83,7 @@ class Level(_Ranked):
 
 
 class Action(StrEnum):
-    """What would repair it, in the words published as `recommendedAction`."""
+    """The recommended repair, published as `recommendedAction`."""
 
     NONE = "None"
     RESTART_APP = "RestartApp"
@@ -115,8 +113,8 @@ class ClosesKind(StrEnum):
 class ClosesOn(msgspec.Struct, frozen=True):
     """The evidence that ends an incident, e.g. `Silence(3m)` or `State(temperature, 3 of 5)`.
 
-    `silence_s` is used by Silence alone; `signal` (a name of the agent's readings),
-    `count` and `window` (good readings out of the last so many) by State alone.
+    `silence_s` is used by Silence only; `signal` (a name of the agent's readings), `count` and
+    `window` (good readings out of the last ones) by State only.
     """
 
     kind: ClosesKind
@@ -148,7 +146,7 @@ class ClosesOn(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> ClosesOn:
-        """Read the string form back; ValueError names the text when it is none."""
+        """Return the value of the string form; ValueError names an invalid text."""
         if silence := _SILENCE.fullmatch(text):
             return cls(ClosesKind.SILENCE, silence_s=int(silence[1]) * _UNIT_S[silence[2]])
         if state := _STATE.fullmatch(text):
@@ -169,20 +167,20 @@ BY_HUMAN: Final = ClosesOn(ClosesKind.HUMAN)
 
 
 def closes_on_state(signal: str, count: int, window: int) -> ClosesOn:
-    """Close when `count` of the last `window` readings of `signal` are good."""
+    """Return State: closed when `count` of the last `window` readings of `signal` are good."""
     return ClosesOn(ClosesKind.STATE, signal=signal, count=count, window=window)
 
 
 def is_reason_code(text: str) -> bool:
-    """Whether `text` may stand as a condition reason, taint value and label value."""
+    """Return whether `text` is valid as a condition reason, taint value and label value."""
     return _REASON_CODE.fullmatch(text) is not None
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: a stable code with what it means and what follows.
+    """One row: a stable code with its meaning and the recommended response.
 
-    `needs` says in a few words which other evidence must agree before its severity stands
-    (empty: none); `source` where the row comes from.
+    `needs` is a short text about other evidence that must confirm its severity (empty: none);
+    `source` names the origin of the row.
     """
 
     reason: str
@@ -214,20 +212,19 @@ ACTIONS: Final = (
     Action.POWER_CYCLE,
     Action.REPLACE_NODE,
 )
-"""From the mildest repair to the heaviest."""
+"""From the least to the most disruptive repair."""
 
 
 def strength(row: Reason) -> tuple[int, int, int]:
-    """Order of rows: severity, then level, then how heavy the repair is.
+    """Return the order of a row: severity, then level, then how disruptive the repair is.
 
-    The one rule for whoever has room for one reason: the health status, and of a session the
-    lists, the page and the metrics that alerts name.
+    It selects the one reason that a health status, a list, the page and a metric show.
     """
     return row.severity.rank, row.level.rank, ACTIONS.index(row.action)
 
 
 class ReasonRow(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "class"}):
-    """The columns of a reason as the catalogs' data files hold them."""
+    """The columns of a reason in the data files."""
 
     klass: ReasonClass
     severity: Severity
@@ -237,7 +234,7 @@ class ReasonRow(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "cla
     needs: str = ""
 
     def as_reason(self, code: str, source: str) -> Reason:
-        """The reason `code` with these columns."""
+        """Return the reason `code` with these columns."""
         return Reason(
             reason=code,
             klass=self.klass,
@@ -252,11 +249,11 @@ class ReasonRow(msgspec.Struct, frozen=True, kw_only=True, rename={"klass": "cla
 
 @lru_cache(maxsize=64)
 def severity_rank(severity: str) -> int:
-    """Position from the mildest; an unknown word (a newer agent's) ranks as Degraded."""
+    """Return the position from the mildest; an unknown value of a newer agent is Degraded."""
     return (Severity(severity) if severity in list(Severity) else Severity.DEGRADED).rank
 
 
 @lru_cache(maxsize=64)
 def level_rank(level: str) -> int:
-    """Position from the mildest; an unknown word (a newer agent's) only reports."""
+    """Return the position from the mildest; an unknown value of a newer agent is Report."""
     return (Level(level) if level in list(Level) else Level.REPORT).rank

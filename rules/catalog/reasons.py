@@ -1,9 +1,8 @@
-"""The reasons that are not Xids, one row each: NVSwitch errors and recovery actions among them.
+"""Look up the reasons that are not Xids, including NVSwitch errors and recovery actions.
 
-Looked up by the judges in `rules` and by the agent's command line. Rows are data: what stands in
-`rules/data/reasons.json` is what is published. Where a row rests on a reading, the number lies in
-`rules.catalog.thresholds` under the same name. Of an NVSwitch error (SXid) the line's own word
-decides: for 183 of 420 numbers nobody published whether they are fatal.
+The rows are in `rules/data/reasons.json` and published unchanged. The threshold of a reading is in
+`rules.catalog.thresholds` under the same name. The line of an NVSwitch error (SXid) determines
+whether it is fatal: for 183 of 420 numbers that is not published.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from rules.catalog.data_file import data_file
 from rules.catalog.reason import Reason, ReasonRow
 
 HOST_SIGNAL: Final = "host"
-"""What the checks at the host's processes, services and modules close."""
+"""The signal of checks of the host's processes, services and modules."""
 
 
 class _CodedRow(ReasonRow, frozen=True, kw_only=True):
@@ -28,7 +27,7 @@ class _CodedRow(ReasonRow, frozen=True, kw_only=True):
 class _ReasonsFile(msgspec.Struct, frozen=True):
     reasons: tuple[_CodedRow, ...]
     recovery: tuple[_CodedRow, ...]
-    """In the order of the driver's numbers; what has none stands behind them."""
+    """In the order of the driver's numbers; rows without a number come last."""
 
 
 _FILE: Final = msgspec.json.decode(data_file("reasons.json"), type=_ReasonsFile)
@@ -48,16 +47,16 @@ _BY_NAME: Final = {
 }
 
 NO_ACTION: Final = 0
-"""The recovery action of a driver that asks for nothing."""
+"""The driver requires no recovery action."""
 
 FIRST_IMEX_BRANCH: Final = 595
 """Recovery action 5 means the IMEX domain from this driver branch on, a bus reset before it."""
 
 
 def reason_for_recovery_action(value: int, driver_branch: int | None = None) -> Reason:
-    """Return what the driver's recovery action `value` (NVML field, event or Xid 154) means.
+    """Return the reason of the driver's recovery action `value` (NVML field, event or Xid 154).
 
-    `driver_branch` is the driver's major number (580); unknown reads as a current driver.
+    `driver_branch` is the driver's major number (580); None means a current driver.
     """
     if 0 <= value <= 4 or value in (6, 7):
         return _RECOVERY_ROWS[value]
@@ -68,16 +67,16 @@ def reason_for_recovery_action(value: int, driver_branch: int | None = None) -> 
 
 
 def recovery_action_name(value: int | None, driver_branch: int | None) -> str:
-    """The recovery action as it is published of a GPU: `None`, `ResetGPU`; "" when not known."""
+    """Return the published recovery action of a GPU: `None`, `ResetGPU`; empty if unknown."""
     if value is None:
         return ""
     reason = reason_for_recovery_action(value, driver_branch).reason
     return reason.removeprefix(_RECOVERY_PREFIX)
 
 
-def recovery_action_of(word: str) -> int | None:
-    """The number of a recovery action by its published word or its reason; None for another."""
-    return _BY_NAME.get(word.removeprefix(_RECOVERY_PREFIX))
+def recovery_action_of(name: str) -> int | None:
+    """Return the number of a recovery action by its name or reason; None if unknown."""
+    return _BY_NAME.get(name.removeprefix(_RECOVERY_PREFIX))
 
 
 class SxidRow(msgspec.Struct, frozen=True):
@@ -98,7 +97,7 @@ class _SxidFile(msgspec.Struct, frozen=True):
 
 @cache
 def sxid_catalog() -> Mapping[int, SxidRow]:
-    """Every NVSwitch error that the driver knows, by its number."""
+    """Return every NVSwitch error that the driver knows, by number."""
     text = data_file("sxids.json")
     return MappingProxyType(
         {row.sxid: row for row in msgspec.json.decode(text, type=_SxidFile).sxids}
@@ -106,7 +105,7 @@ def sxid_catalog() -> Mapping[int, SxidRow]:
 
 
 def reason_for_sxid(fatal: bool | None) -> Reason:
-    """Return what an SXid means by the word of its line; None where the line has none."""
+    """Return the reason of an SXid; `fatal` is None if its line does not state it."""
     if fatal is None:
         return REASONS["SXidUnknown"]
     return REASONS["SXidFatal" if fatal else "SXidNonFatal"]

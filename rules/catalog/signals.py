@@ -1,13 +1,10 @@
-"""The signals of one GPU: every name that a collector may report and a rule may read, in one
-place.
+"""The signals of a GPU: the names of all readings that collectors report and rules read.
 
-`agent/nvml` and `agent/sources/dcgm.py` fill them in, `rules` judges them, the metrics name them.
-A signal says what was measured, never what it means: meanings live with the rules. What each one
-means, its unit and its sources stand in `data/signals.csv`.
+`agent/nvml` and `agent/sources/dcgm.py` report them, `rules` checks them, metrics are named after
+them. Their meaning, unit and sources are in `data/signals.csv`.
 
-A reading is a number (`gauge`, `counter`), 0 or 1 (`flag`), a code or a word (`enum`), or, where
-`shape` reports it, a list. What could not be read is not zero: it is absent, and says with which
-NVML return code.
+A reading is a number (`gauge`, `counter`), 0 or 1 (`flag`), a code or a text (`enum`), or a list,
+depending on `shape`. What could not be read is absent, not zero, with the NVML return code.
 """
 
 from enum import StrEnum
@@ -18,7 +15,7 @@ LOWEST_COMPUTE_STATE = 2
 
 
 class SignalKind(StrEnum):
-    """How a signal moves, which decides how a rule may treat it (N of M, re-read, rate)."""
+    """How a signal changes, which determines how rules read it (N of M, second read, rate)."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -27,7 +24,7 @@ class SignalKind(StrEnum):
 
 
 class SignalShape(StrEnum):
-    """Whether a reading is one value or a list, and what the list's index means."""
+    """Whether a reading is one value or a list, and the meaning of the list's index."""
 
     SCALAR = "scalar"
     PER_LINK = "per_link"
@@ -35,7 +32,7 @@ class SignalShape(StrEnum):
 
 
 class Signal(StrEnum):
-    """The wire words. `signal_table` documents each one."""
+    """The signals by their published names. `signal_table` documents each one."""
 
     PRESENCE = "presence"
     RECOVERY_ACTION = "recovery_action"
@@ -131,19 +128,21 @@ class Signal(StrEnum):
 
 
 BIT_ERROR_RATIOS = frozenset((Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER))
-"""Signals that the driver packs; of several links the worst one counts."""
+"""Signals that the driver packs; the worst of several links counts."""
 
 
 def bit_error_ratio(packed: float) -> float:
-    """NVLink's packed bit error ratio as a number: four bits of mantissa, eight of a negative
-    exponent of ten. 4095 (1.5e-254) is the driver's word for no error. Source: nvml.h.
+    """Return NVLink's packed bit error ratio as a number.
+
+    Four bits are the mantissa, eight bits a negative exponent of ten. 4095 (1.5e-254) means no
+    error. Source: nvml.h.
     """
     bits = int(packed)
     return (bits >> 8 & 0xF) * 10.0 ** -(bits & 0xFF)
 
 
 class SourceState(StrEnum):
-    """Whether a collector works: Absent is by configuration or nature, Released on request."""
+    """The state of a data source: Absent by configuration or hardware, Released on request."""
 
     UP = "Up"
     DOWN = "Down"
@@ -152,7 +151,7 @@ class SourceState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What the driver pushed; of an `XID` the event's data is the Xid, of others nothing."""
+    """The kinds of driver events; only the data of `XID` is used."""
 
     XID = "xid"
     DOUBLE_BIT_ECC = "double_bit_ecc"
@@ -167,10 +166,10 @@ class EventKind(StrEnum):
 
 
 class SignalInfo(NamedTuple):
-    """What one signal is: how it moves, its unit, where it comes from.
+    """The kind, unit, meaning and sources of a signal.
 
-    `nvml` names the NVML call or field constant; `dcgm` the dcgm-exporter fields that carry the
-    same thing, newest spelling first (DCGM 4.6 renamed most of them).
+    `nvml` names the NVML call or field constant, `dcgm` the dcgm-exporter fields with the same
+    value, newest name first (DCGM 4.6 renamed most of them).
     """
 
     kind: SignalKind
@@ -182,7 +181,7 @@ class SignalInfo(NamedTuple):
 
 
 def signal_table() -> dict[Signal, SignalInfo]:
-    """The documentation of every signal, from `data/signals.csv` (package data)."""
+    """Return the documentation of every signal, from `data/signals.csv`."""
     # Imported here: the NVML child needs the names only and must stay small.
     import csv
 
@@ -203,11 +202,11 @@ def signal_table() -> dict[Signal, SignalInfo]:
 
 
 def dcgm_signals() -> dict[str, Signal]:
-    """Every dcgm-exporter field name, old and new spelling, with the signal it carries."""
+    """Return every dcgm-exporter field name, old and new, with its signal."""
     return {name: signal for signal, info in signal_table().items() for name in info.dcgm}
 
 
 def driver_branch(version: str | None) -> int | None:
-    """Return 580 for `580.82.07`; None for anything that does not start with a number."""
+    """Return 580 for `580.82.07`; None if the version does not start with a number."""
     head = (version or "").lstrip("rRvV").partition(".")[0]
     return int(head) if head.isascii() and head.isdigit() and len(head) <= 4 else None

@@ -1,9 +1,7 @@
-"""Every number that judgement rests on: a row of `rules/data/thresholds.json` with its unit, its
-reason and its source.
+"""The thresholds of all checks, from `rules/data/thresholds.json`, and their overrides.
 
-The agent reads the file named by `--rules` and hands its bytes to `parse_rules`; without one,
-`DEFAULT_RULES` stands. A file may override any number of a threshold and, per reason,
-severity, level and action. Nothing here reads a file or a clock.
+The agent passes the file of `--rules` to `parse_rules`; without a file it uses `DEFAULT_RULES`. A
+file may override the numbers of a threshold and the severity, level and action of a reason.
 """
 
 import math
@@ -18,9 +16,9 @@ from rules.catalog.reason import Action, Level, Reason, Severity, is_reason_code
 class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a reading is bad and when it is good again.
 
-    Bad once `count` of the last `window` readings cross `value`; good again once as many
-    are back at `clear` (hysteresis: `clear` is the easier side). `unit`, `why` and
-    `source` explain the number; a file cannot change those.
+    Bad when `count` of the last `window` readings cross `value`, good again when as many are at
+    `clear` or better (hysteresis). `unit`, `why` and `source` explain the number; a file cannot
+    change them.
     """
 
     value: int | float
@@ -33,7 +31,7 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ThresholdOverride(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The numbers of one threshold that a file changes; what is left out stays."""
+    """The numbers of one threshold that a file changes; others keep the default."""
 
     value: float | None = None
     clear: float | None = None
@@ -42,7 +40,7 @@ class ThresholdOverride(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class ReasonColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The columns of one reason that a file changes; what is left out stays."""
+    """The columns of one reason that a file changes; others keep the default."""
 
     severity: Severity | None = None
     level: Level | None = None
@@ -69,7 +67,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RulesError(ValueError):
-    """The rules file cannot be used; the text names the path in it and the remedy."""
+    """The rules file is invalid; the message names the path in it and the remedy."""
 
 
 class _RulesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,16 +80,16 @@ class _RulesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 _DEFAULTS: Final = msgspec.json.decode(data_file("thresholds.json"), type=dict[str, Threshold])
 
 FLAG: Final = Threshold(
-    value=1, clear=0, count=1, window=1, unit="flag", why="bad is bad", source="gpuward"
+    value=1, clear=0, count=1, window=1, unit="flag", why="one bad reading", source="gpuward"
 )
-"""Of what has no numbers."""
+"""The threshold of flags without their own."""
 
 DEFAULT_RULES: Final = Thresholds(thresholds=dict(_DEFAULTS))
 
 
 def parse_rules(text: bytes) -> Thresholds:
-    """Read a rules file (YAML); RulesError names the path inside it and the remedy."""
-    # Imported here: only the edge that was given a file pays for the YAML parser.
+    """Return the thresholds of a rules file (YAML); RulesError names the path and the remedy."""
+    # Imported here: only an agent with a rules file needs the YAML parser.
     import msgspec.yaml
 
     try:
@@ -104,14 +102,14 @@ def parse_rules(text: bytes) -> Thresholds:
     unknown = sorted(set(file.thresholds) - set(_DEFAULTS))
     if unknown:
         raise RulesError(
-            f"rules file: $.thresholds.{unknown[0]} is no threshold; "
-            f"use one of {', '.join(sorted(_DEFAULTS))}."
+            f"rules file: $.thresholds.{unknown[0]} is not a threshold. "
+            f"Use one of {', '.join(sorted(_DEFAULTS))}."
         )
     nameless = next((code for code in file.reasons if not is_reason_code(code)), None)
     if nameless is not None:
         raise RulesError(
-            f"rules file: $.reasons.{nameless[:80]!r} is no reason; "
-            "give one like Xid31MemoryPageFault."
+            f"rules file: $.reasons.{nameless[:80]!r} is not a reason. "
+            "Use a reason such as Xid31MemoryPageFault."
         )
     merged = dict(_DEFAULTS)
     for name, override in file.thresholds.items():
@@ -130,9 +128,9 @@ def _merge(name: str, row: Threshold, override: ThresholdOverride) -> Threshold:
     merged: Threshold = msgspec.structs.replace(row, **changes)
     if not 1 <= merged.count <= merged.window <= 1000:
         raise RulesError(
-            f"rules file: $.thresholds.{name} needs 1 <= count <= window <= 1000, "
+            f"rules file: $.thresholds.{name} requires 1 <= count <= window <= 1000, "
             f"not {merged.count} of {merged.window}."
         )
     if not (0 <= merged.value < math.inf and 0 <= merged.clear < math.inf):
-        raise RulesError(f"rules file: $.thresholds.{name} needs numbers from 0 up.")
+        raise RulesError(f"rules file: $.thresholds.{name} requires numbers of at least 0.")
     return merged

@@ -1,9 +1,8 @@
-"""Why something that is wanted does not happen: the closed list of reasons, and one refusal.
+"""The reasons why a session is blocked, and the refusal of a step.
 
-A refusal goes as this value from whatever says no (a budget, a permit, a halt, a pod's fate, an
-answer of the API server) to the session's conditions, the command and the page. Sentences are made
-of it and never read again. Each reason has a section in `docs/blocked.md` and a remedy in
-`remediator/data/remedies.json`.
+Budgets, permits, pauses, pods and the API server refuse steps. The session's conditions, the
+command line and the page show the refusal. Each reason has a section in `docs/blocked.md` and a
+remedy in `remediator/data/remedies.json`.
 """
 
 from dataclasses import dataclass
@@ -88,7 +87,7 @@ FLEET_WIDE: Final = frozenset(
         WhyNot.VIEW_TOO_OLD,
     }
 )
-"""Reasons that hold a node for the sake of the fleet: the same sentence holds for many."""
+"""Reasons that concern the fleet: the same message applies to many nodes."""
 
 
 def runbook(reason: str) -> str:
@@ -98,18 +97,18 @@ def runbook(reason: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One no: its reason, a clause for people that completes a sentence, and what it is about."""
+    """The refusal of a step: its reason, a clause that explains it, and its subject."""
 
     reason: WhyNot
     why: str
     subject: str = ""
-    """The PDB (`namespace/name`) that refuses; "" where none has a say in it."""
+    """The PDB (`namespace/name`) that refuses; empty if none is involved."""
     owner: str = ""
-    """Whose pod it is, as people call it: `Deployment team-a/trainer`."""
+    """The owner of the pod: `Deployment team-a/trainer`."""
     permanent: bool = False
-    """Waiting cannot help: an operator has to do something."""
+    """Waiting does not help: an operator must act."""
     remedy: str = ""
     until: float | None = None
-    """When time alone changes the answer, or when it is tried again, in seconds of the epoch."""
+    """When the refusal expires or the step is retried, in seconds since the epoch."""
     since: float | None = None
-    """Of a refused write: since when the answer is no, as far as this process knows."""
+    """For a refused write: since when it is refused, as far as this process knows."""

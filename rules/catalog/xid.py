@@ -1,8 +1,6 @@
-"""What an Xid means: the catalog row, what its line adds, and the driver's own answer.
+"""Look up the reason of an Xid: its row of the catalog, refined by its line.
 
-Called by the agent's judgement, by `decode` and by `explain`. The catalog is package data
-(`data/xids.json`). Everything here is a pure function; a
-number that the catalog does not know reports and never acts.
+The catalog is `rules/data/xids.json`. An unknown number is reported and never acted upon.
 """
 
 from collections.abc import Mapping
@@ -30,10 +28,10 @@ from rules.kernel_log.record import KernelLine, LineKind
 
 _SOURCE: Final = "NVIDIA Xid catalog"
 _CONTEXT_SWITCH_TIMEOUT_BRANCH: Final = 570
-"""From this branch on the driver says itself what an Xid 109 needs."""
+"""From this branch on the driver's recovery action determines an Xid 109."""
 
 ANSWERED_XIDS: Final = frozenset({109, 155})
-"""The Xids whose meaning is the driver's answer alone, where its branch links them to one."""
+"""Xids that depend on the driver's recovery action alone, where its branch links them to one."""
 
 GPU_LOST_XID: Final = 79
 CONTAINED_XID: Final = 94
@@ -42,17 +40,17 @@ NVLINK_XIDS: Final = frozenset({NVLINK_XID, *range(144, 151)})
 """Errors of NVLinks, before and from NVLink 5."""
 RECOVERY_ACTION_XID: Final = 154
 REPEATING_XIDS: Final = frozenset({13, 31})
-"""A program's fault, until one GPU repeats it for different programs."""
+"""Program errors, unless one GPU repeats them with different programs."""
 PLACED_XID: Final = 13
-"""Only its line names the place (GPC and TPC), so only there the place can repeat."""
+"""The only Xid with the place (GPC and TPC) in its line."""
 
 
 class XidRow(ReasonRow, frozen=True, kw_only=True):
-    """One Xid of the catalog: NVIDIA's facts, our words, and what peers do in short codes.
+    """One Xid of the catalog: NVIDIA's facts, our columns, and codes for what other programs do.
 
-    `linked_from` is the driver branch from which an Xid 154 follows with the driver's answer.
-    `device_plugin` is unhealthy or ignored, `eks` fatal or event, `dcgm` fail, warn or
-    none, `nvsentinel` none, support, reset, reboot, restart-vm or by-rule and the like.
+    `linked_from` is the driver branch from which an Xid 154 with the recovery action follows.
+    `device_plugin` is unhealthy or ignored, `eks` fatal or event, `dcgm` fail, warn or none,
+    `nvsentinel` a code of `rules/data/codes.json`.
     """
 
     xid: int
@@ -74,7 +72,7 @@ class XidRow(ReasonRow, frozen=True, kw_only=True):
         return self.as_reason(f"Xid{self.xid}{name}", _SOURCE)
 
     def linked(self, branch: int | None) -> bool:
-        """Whether a driver of `branch` (unknown: a current one) answers with an Xid 154."""
+        """Return whether a driver of `branch` (None: current) follows with an Xid 154."""
         return self.linked_from is not None and (branch is None or branch >= self.linked_from)
 
 
@@ -91,7 +89,7 @@ def _file() -> _XidFile:
 
 @cache
 def catalog() -> Mapping[int, XidRow]:
-    """Every Xid of the catalog by its number."""
+    """Return every Xid of the catalog by number."""
     return MappingProxyType({row.xid: row for row in _file().xids})
 
 
@@ -118,13 +116,13 @@ def _row_reason(xid: int) -> Reason:
 
 @cache
 def _bucket_reason(bucket: str) -> Reason:
-    """The columns that a bucket stands for, taken from an Xid that has nothing else."""
+    """Return the columns for an action bucket, from an Xid that has only this bucket."""
     example = {"RESET_GPU": 46, "XID_154_EVAL": 94}.get(bucket, 43)
     return _row_reason(example)
 
 
 def like(reason: Reason, other: Reason) -> Reason:
-    """Return `reason` with the severity, level, action and end of `other`."""
+    """Return `reason` with the severity, level, action and closing evidence of `other`."""
     return replace(
         reason,
         severity=other.severity,
@@ -145,13 +143,12 @@ def reason_for_xid(
     contained: bool = False,
     remap_failed: bool = False,
 ) -> Reason:
-    """Return what an Xid means before the driver has answered.
+    """Return the reason of an Xid before the driver's recovery action is known.
 
-    `driver` is the branch (580), None a current one. `words` and `line_fatal` are the
-    registers and the word of an NVLink Xid's line, `recovery_to` the new action of a 154,
-    `asks` the recovery action that the line's own flags come to: they decide, not the number.
-    `contained` says that a 63 and a 94 came with a 48, `remap_failed` that the GPU's row
-    remap failure flag is set.
+    `driver` is the branch (580), None a current one. `registers` and `line_fatal` are from the
+    line of an NVLink Xid. `recovery_to` is the new action of a 154. `asks` is the recovery action
+    of the line's flags, which takes precedence over the number. `contained`: a 63 and a 94 came
+    with a 48. `remap_failed`: the GPU's row remap failure flag is set.
     """
     reason = _row_reason(xid)
     if xid == RECOVERY_ACTION_XID and recovery_to is not None:
@@ -163,10 +160,10 @@ def reason_for_xid(
     if xid in _NVLINK5 and registers and line_fatal is False:
         return like(reason, _bucket_reason("IGNORE"))
     if xid == NVLINK_XID and registers:
-        verdict = nvlink.nvlink4_assessment(registers)
-        if verdict.severity is Severity.INFO:
-            return replace(like(reason, _bucket_reason("IGNORE")), action=verdict.action)
-        return replace(reason, severity=verdict.severity, action=verdict.action)
+        assessment = nvlink.nvlink4_assessment(registers)
+        if assessment.severity is Severity.INFO:
+            return replace(like(reason, _bucket_reason("IGNORE")), action=assessment.action)
+        return replace(reason, severity=assessment.severity, action=assessment.action)
     if xid == 48 and contained:
         return like(reason, _row_reason(94))
     if xid in (63, 64) and remap_failed:
@@ -183,9 +180,7 @@ def reason_for_xid(
 
 
 def _as_asked(reason: Reason, asks: int, driver: int | None) -> Reason:
-    """The row of an Xid whose line says what the GPU needs; nothing: the programs it hit
-    restart.
-    """
+    """Return the row of an Xid by the flags of its line; 0: only affected programs restart."""
     if asks == 0:
         row = like(reason, _row_reason(CONTAINED_XID))
     else:
@@ -199,7 +194,7 @@ _NVLINK5: Final = range(144, 151)
 
 
 def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
-    """Return what the Xid of a kernel line means, from the line alone."""
+    """Return the reason of the Xid of a kernel line, from the line alone."""
     if line.xid is None:
         raise ValueError(f"a line of kind {line.kind} carries no Xid")
     return reason_for_xid(
@@ -215,7 +210,7 @@ def reason_for_line(line: KernelLine, driver: int | None = None) -> Reason:
 def nvidia_buckets(xid: int, registers: tuple[int, ...] = ()) -> tuple[str, str] | None:
     """Return NVIDIA's immediate and investigatory action, as decoded from the registers.
 
-    None for a number that the catalog does not know; an empty word where it says nothing.
+    None if the catalog does not know the number; an empty text if it has no action.
     """
     if registers and (rule := nvlink.nvlink5_rule(xid, registers)) is not None:
         return rule.immediate, rule.investigatory
@@ -243,13 +238,13 @@ REASON_OF_KIND: Final = {
     LineKind.NCCL_SEGFAULT: "NcclSegfault",
     LineKind.HUNG_TASK: "HungNvidiaTask",
 }
-"""The reason of each kind of line that has one whatever else it says."""
+"""The reason of each kind of line that determines it."""
 
 
 def reason_for_kernel_line(line: KernelLine, driver: int | None = None) -> Reason | None:
-    """Return what `line` alone proves; None for a record. `driver` is the branch (580).
+    """Return the reason that `line` alone proves, or None. `driver` is the branch (580).
 
-    Where more has to agree (`needed_for`), it is Info until then.
+    It is Info if other evidence must confirm it (`needed_for`).
     """
     row = _of_line(line, driver)
     if row is None or not needed_for(line, row, driver):
@@ -258,10 +253,10 @@ def reason_for_kernel_line(line: KernelLine, driver: int | None = None) -> Reaso
 
 
 def needed_for(line: KernelLine, row: Reason, driver: int | None) -> str:
-    """Return what else must be seen before the row's severity stands; "" for nothing.
+    """Return the evidence that must confirm the row's severity; empty for none.
 
-    The driver answers some Xids with a recovery action; lines of other drivers and of the kernel
-    may be about another device; some lines of the driver are printed by healthy GPUs, too.
+    Some Xids need the driver's recovery action. Lines of other drivers and of the kernel may be
+    about another device. Some lines of the driver are also printed for healthy GPUs.
     """
     if line.kind is LineKind.XID:
         entry = catalog().get(line.xid) if line.xid in ANSWERED_XIDS else None
@@ -286,9 +281,7 @@ def _of_line(line: KernelLine, driver: int | None) -> Reason | None:
 
 
 def asks_for(reason: str) -> tuple[int, int]:
-    """How much a fault asks for of which only the reason is known: level and repair of its row;
-    nothing where no row has the name, as of what others say on a node.
-    """
+    """Return the ranks of level and action of a reason; zeros if no row has this name."""
     row = (
         reasons.REASONS.get(reason) or reasons.RECOVERY_REASONS.get(reason) or _xids().get(reason)
     )

@@ -54,7 +54,7 @@ class Service(StrEnum):
 
 
 class KernelLineSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One recognised record of the kernel log, from the kernel facility.
+    """One recognized record of the kernel log, from the kernel facility.
 
     `sequence` counts within `boot_id`; `lookback` flags a record written before the
     agent started reading.
@@ -77,7 +77,7 @@ class KernelGap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRead(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernel log is read up to `sequence` (records that were not recognised included)."""
+    """The kernel log is read up to `sequence` (records that were not recognized included)."""
 
     at: float
     boot_id: str

@@ -1,9 +1,7 @@
-"""From one line of a kernel log, in any transport, to a frozen record of what it says.
+"""Parse one line of a kernel log, in any transport, into a frozen record.
 
-The agent's kernel log collector and `gpuward-agent decode` call `parse`; whole files go through
-`rules.kernel_log.scan`, which gives the same answers faster. Every line is judged by itself, so
-a log fed line by line and as one file comes out the same. Any bytes are survived; nothing here
-does I/O, keeps state or decides what a line means.
+`rules.kernel_log.scan` reads entire files with the same results, faster. Every line is parsed by
+itself. Any bytes are accepted; nothing here does I/O, keeps state or decides what a line means.
 """
 
 import re
@@ -17,8 +15,7 @@ ADDRESS: Final = rb"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}(?:\.[0-9a-
 """A PCI address; drivers of 2007 print two parts only."""
 
 _NAME: Final = rb"[^,]{0,100}+(?:,(?! )[^,]{0,100}+){0,3}+"
-"""Up to the driver's own bound; it ends at a comma and a blank, which is how the driver goes on.
-"""
+"""A process name, up to the driver's limit; it ends at a comma and a blank."""
 
 _XID_LINE: Final = re.compile(
     rb"NVRM: Xid \((?:PCI:)?(" + ADDRESS + rb")"
@@ -50,9 +47,9 @@ _POISON: Final = re.compile(
     rb"(?:Uncontained|Contained): [^\n]{1,240}?\bRST: (Yes|No), D-RST: (Yes|No)"
     rb"(?: caused by previous Xid \d{1,5})?$|GSP-RISCV instance \d{1,2} [^\n]{0,120}?fatal error\b"
 )
-"""The two flags of a memory error that was or was not contained, always at the end of the line;
-and what the GPU's system processor reports under the same number, after which the driver asks for
-a reset without a flag. Source: open GPU kernel modules 595.45.04.
+"""The two flags of a memory error, contained or not, at the end of the line; or the error of the
+GPU's system processor with the same number, which requires a reset without a flag. Source: open
+GPU kernel modules 595.45.04.
 """
 
 _SHAPES: Final = {
@@ -64,9 +61,9 @@ _SHAPES: Final = {
     b"154": _RECOVERY,
     **dict.fromkeys((b"%d" % xid for xid in (*range(144, 151), 155)), _NVLINK_NEW),
 }
-"""The Xids whose text is read further, by the digits in the line."""
+"""The patterns of Xids with more fields in the text, by the digits in the line."""
 
-# NVML's recovery actions that the flags of a line amount to. Source: NVML reference.
+# NVML's recovery actions for the flags of a line. Source: NVML reference.
 NO_ACTION: Final = 0
 RESET_ACTION: Final = 1
 DRAIN_AND_RESET_ACTION: Final = 4
@@ -76,7 +73,7 @@ _MINUS: Final = ord("-")
 
 
 def parse_xid(message: bytes, user: bool) -> KernelLine | None:
-    """Read an Xid report; None when the message is not one."""
+    """Return the record of an Xid line; None if the message is not one."""
     found = _XID_LINE.match(message)
     if found is None:
         return None
@@ -89,9 +86,9 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
         pass
     elif shape is _NVLINK_NEW:
         if new := _NVLINK_NEW.match(message, body):
-            raw_unit, word, raw_link, info, status = new.groups()
+            raw_unit, fatality, raw_link, info, status = new.groups()
             unit = raw_unit.decode("ascii")
-            fatal = word == b"Fatal"
+            fatal = fatality == b"Fatal"
             link = None if raw_link[0] == _MINUS else int(raw_link)
             if info is not None:
                 registers = (int(info, _HEX), int(status, _HEX)) if status else (int(info, _HEX),)
@@ -136,26 +133,26 @@ def parse_xid(message: bytes, user: bool) -> KernelLine | None:
 
 
 def parse_sxid(message: bytes, user: bool) -> KernelLine | None:
-    """Read an NVSwitch report or one of the lines that follow it; None when it is neither."""
+    """Return the record of an NVSwitch line or a line that follows it; None if it is neither."""
     found = _SXID.match(message)
     if found is None:
         return None
     body = found.end()
     detail = message.startswith((b"Severity ", b"Data {"), body)
-    word = None if detail else _SXID_FATALITY.match(message, body)
+    fatality = None if detail else _SXID_FATALITY.match(message, body)
     return KernelLine(
         LineKind.SXID_DETAIL if detail else LineKind.SXID,
         user=user,
         text=text.printable(message),
         sxid=int(found[2]),
-        sxid_fatal=word[1] == b"Fatal" if word else None,
+        sxid_fatal=fatality[1] == b"Fatal" if fatality else None,
         pci=pci_address.normal_pci(found[1].decode("ascii")),
-        link=int(word[2]) if word and word[2] else None,
+        link=int(fatality[2]) if fatality and fatality[2] else None,
     )
 
 
 def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
-    """Read a line of the fabric manager's log; the kernel's own SXid line names the switch."""
+    """Return the record of a fabric manager log line; the kernel's SXid line names the switch."""
     found = _FABRIC_MANAGER.match(message)
     if found is None:
         return None
@@ -169,7 +166,7 @@ def parse_fabric_manager(message: bytes, user: bool) -> KernelLine | None:
 
 
 def _asked_for(message: bytes, body: int) -> int | None:
-    """The recovery action that the flags at the end of a line come to; None without flags."""
+    """Return the recovery action of the flags at the end of a line; None without flags."""
     flags = _POISON.match(message, body) or _POISON.search(message, body)
     if flags is None:
         return None
@@ -182,7 +179,7 @@ def _registers(message: bytes, body: int) -> tuple[int, ...]:
     found = _REGISTERS.search(message, body)
     if found is None:
         return ()
-    return tuple(int(word, _HEX) for word in found[1].replace(b",", b" ").split())
+    return tuple(int(register, _HEX) for register in found[1].replace(b",", b" ").split())
 
 
 def _process(name: bytes) -> str | None:
@@ -191,10 +188,10 @@ def _process(name: bytes) -> str | None:
 
 
 def parse(line: bytes) -> KernelLine | None:
-    """Read one line; None when it says nothing about GPUs.
+    """Return the record of one line; None if it is not about GPUs.
 
-    Bare, or as `/dev/kmsg` (header, semicolon, text), dmesg, journal or syslog print it; what
-    follows a newline (the dictionary lines of a `/dev/kmsg` record) is ignored.
+    The line is bare, or in the format of `/dev/kmsg` (header, semicolon, text), dmesg, journal or
+    syslog. Text after a newline (the dictionary of a `/dev/kmsg` record) is ignored.
     """
     if len(line) > text.MAX_LINE:
         line = line[: text.MAX_LINE]
@@ -207,7 +204,7 @@ def parse(line: bytes) -> KernelLine | None:
 
 
 def parse_message(message: bytes, *, user: bool = False) -> KernelLine | None:
-    """Read a message whose transport prefix is gone; `user` says that user space wrote it."""
+    """Return the record of a message without prefix; `user`: user space wrote it."""
     if len(message) > text.MAX_LINE or message.endswith(b"\r"):
         message = message[: text.MAX_LINE].rstrip(b"\r")
     if message.startswith(b"NVRM: "):

@@ -1,7 +1,6 @@
-"""What a recognised kernel log line says: the closed list of kinds and the frozen record.
+"""The record of a recognized kernel log line and the list of its kinds.
 
-Produced by `rules.kernel_log.parse`; read by `gpuward-agent decode`, by the agent's judgement and
-by its metrics. Holds facts only, never an opinion about them.
+`rules.kernel_log.parse` returns it; `decode`, the assessment and the metrics read it.
 """
 
 from enum import StrEnum
@@ -12,7 +11,7 @@ import msgspec
 
 
 class LineKind(StrEnum):
-    """Every kind of line that is recognised. The values are wire words of `decode --json`."""
+    """Every kind of line that is recognized. `decode --json` prints the values."""
 
     XID = "xid"
     SXID = "sxid"
@@ -48,31 +47,29 @@ class LineKind(StrEnum):
 KIND_MEANINGS: Final = MappingProxyType(
     {
         LineKind.XID: "A GPU error report of the NVIDIA driver; xid is its number",
-        LineKind.SXID: "An NVSwitch error report; sxid is its number, sxid_fatal the "
-        "line's own word",
-        LineKind.SXID_DETAIL: "A second or third line (severity, data words) of "
-        "the SXid before it",
-        LineKind.FABRIC_MANAGER: "The fabric manager's own log repeats an SXid",
-        LineKind.GPU_LOST: "The driver says a GPU fell off the bus, without an Xid",
-        LineKind.GPU_LOST_DETAIL: "A further line about a lost GPU, which it does not name",
-        LineKind.RM_INIT_FAILED: "The driver could not initialise a GPU",
-        LineKind.PROBE_FAILED: "The driver's probe gave up on one or more GPUs",
-        LineKind.RESET_REQUIRED: "A driver assertion says that some GPU needs a "
-        "reset; it names none",
+        LineKind.SXID: "An NVSwitch error report; sxid is its number, sxid_fatal its fatality",
+        LineKind.SXID_DETAIL: "A second or third line (severity, data) of the SXid before it",
+        LineKind.FABRIC_MANAGER: "An SXid in the fabric manager's log",
+        LineKind.GPU_LOST: "The driver reports that a GPU fell off the bus, without an Xid",
+        LineKind.GPU_LOST_DETAIL: "A further line about a lost GPU, without its address",
+        LineKind.RM_INIT_FAILED: "The driver could not initialize a GPU",
+        LineKind.PROBE_FAILED: "The driver's probe failed for one or more GPUs",
+        LineKind.RESET_REQUIRED: "A driver assertion reports that a GPU needs a reset, without "
+        "its address",
         LineKind.GSP_ERROR: "The GPU's system processor stopped answering or likely needs a reset",
-        LineKind.VERSION_MISMATCH: "A client library does not fit the kernel module",
-        LineKind.GPU_UUID: "The driver's own map from PCI address to GPU UUID",
+        LineKind.VERSION_MISMATCH: "A client library has another version than the kernel module",
+        LineKind.GPU_UUID: "The PCI address and UUID of a GPU",
         LineKind.GPU_SERIAL: "The board serial number of a GPU",
         LineKind.DRIVER_LOAD: "The kernel module is loading: evidence of a reset",
         LineKind.NVLINK_DETECT: "NVLink receiver detection failed",
-        LineKind.PEERMEM: "nvidia-peermem skipped a callback; harmless",
+        LineKind.PEERMEM: "nvidia-peermem skipped a callback; no action needed",
         LineKind.AER: "A PCIe error report of a port or device",
-        LineKind.DPC: "PCIe downstream port containment: the port cut off what is behind it",
-        LineKind.PCIE_SLOT: "A PCIe hot-plug slot lost its link or its card; names the port above",
-        LineKind.IOMMU_FAULT: "The IOMMU refused a device's access to memory",
+        LineKind.DPC: "PCIe downstream port containment: the port cut off the devices below it",
+        LineKind.PCIE_SLOT: "A PCIe hot-plug slot lost its link or card; names the port above it",
+        LineKind.IOMMU_FAULT: "The IOMMU blocked a device's access to memory",
         LineKind.PCIE_BANDWIDTH: "A device has less PCIe bandwidth than it could",
         LineKind.D3COLD: "A device did not come back from its power-off state",
-        LineKind.NIC_POWER: "A network adapter found too little power on its slot",
+        LineKind.NIC_POWER: "A network adapter gets too little power from its slot",
         LineKind.NIC_TEMPERATURE: "A network cable module is too hot",
         LineKind.NIC_MODULE: "A network cable module was unplugged or failed",
         LineKind.NIC_HEALTH: "A network adapter's own health check failed",
@@ -85,19 +82,17 @@ KIND_MEANINGS: Final = MappingProxyType(
 
 
 class KernelLine(msgspec.Struct, frozen=True, gc=False):
-    """One recognised line; what the line does not say is None.
+    """One recognized line; a field that the line does not have is None.
 
-    `text` is the message without its transport prefix, at most 512 characters, control
-    characters escaped as `\\xNN`. `pci` is lower case `dddd:bb:dd` with `.f` where the
-    line has it (drivers of 2007 print `bus:slot` only). `user` is True where the transport
-    says that user space wrote it. `words` are the registers in the parentheses of an NVLink Xid
-    (of 144 to 150 the first two, which decide), `fatal` that line's own word, `gpc` and
-    `tpc` the place of an Xid 13. `detail` is the serial number, driver or client version,
-    initialisation status, number of devices, seconds or watts of a line; for aer corrected,
-    nonfatal or fatal; for pcie_bandwidth `N of M Gb/s`. `erring` is the device whose PCIe error a
-    port passes on, which may be the port itself: `pci` is the one that speaks. `asks` is what
-    the line itself says the GPU needs, as a recovery action: 0 nothing, 1 a reset, 4 a reset once
-    it is empty.
+    `text` is the message without its transport prefix, at most 512 characters, control characters
+    escaped as `\\xNN`. `pci` is lower case `dddd:bb:dd`, with `.f` if the line has it (drivers of
+    2007 print `bus:slot` only). `user`: user space wrote the line, according to the transport.
+    `registers` are the registers of an NVLink Xid (the first two of 144 to 150), `fatal` its
+    fatality, `gpc` and `tpc` the place of an Xid 13. `detail` is the serial number, driver or
+    client version, initialization status, number of devices, seconds or watts of a line; for aer
+    corrected, nonfatal or fatal; for pcie_bandwidth `N of M Gb/s`. `pci` is the device that
+    reports a PCIe error and `erring` the device with the error, which may be the same. `asks` is
+    the recovery action of the line's flags: 0 none, 1 a reset, 4 a reset when the GPU is empty.
     """
 
     kind: LineKind

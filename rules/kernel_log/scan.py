@@ -1,11 +1,8 @@
-"""Kernel logs by the megabyte: take lines out of what wraps them, find the few worth parsing.
+"""Scan large kernel logs: unwrap journal JSON and container logs, select lines worth parsing.
 
-`gpuward-agent decode` feeds blocks to a `LineScanner`; the agent's kernel log readers ask
-`worth_parsing` for each record. Both only leave out lines that `rules.kernel_log.parse.parse`
-would answer with None, so the result is the same as parsing every line. Journal JSON and container
-logs are unwrapped to such lines, with their time in front where the container tells it. Any bytes
-are survived; what does not look like the container is returned to service as it is. No I/O, no
-clock.
+`LineScanner` and `worth_parsing` skip only lines for which `rules.kernel_log.parse.parse` returns
+None, so the result is the same as parsing every line. Unwrapped lines start with their time if the
+container has it. Any bytes are accepted; lines in another format are returned unchanged.
 """
 
 import re
@@ -18,32 +15,32 @@ import msgspec
 
 from rules.kernel_log import text
 
-_ANY_WORD: Final = re.compile(
+_ANCHORS: Final = re.compile(
     rb"NVRM:|NVSwitch |nvidia-(?:nvswitch|peermem)|nccl\.so|mlx5_|more than "
     rb"\d|pcieport|power state"
     rb"|probe (?:of|with) |PCIe (?:Bus Error|bandwidth, limited)|BUG: "
     rb"soft|DMAR:|IO_PAGE_FAULT|\x1b"
 )
-"""Every line that `parse` recognises holds one of these. A search that fails costs by the letters
-its words begin with, so they begin with few and, where there is a choice, with capitals."""
+"""Every line that `parse` recognizes contains one of these. The cost of a failed search depends on
+the first letters, so they have few different ones, capitals where possible."""
 
 
 def worth_parsing(line: bytes) -> bool:
-    """Return whether `parse` could recognise `line`: cheap, and never wrongly False."""
-    return _ANY_WORD.search(line) is not None
+    """Return whether `parse` may recognize `line`: fast, and never wrongly False."""
+    return _ANCHORS.search(line) is not None
 
 
 T = TypeVar("T")
 
 Read: TypeAlias = Callable[[bytes, int], T | None]
-"""One line and its number, from 1, in; None for a line that says nothing."""
+"""Take a line and its number, from 1; return None for a line that is not recognized."""
 
 
 class LineScanner(Generic[T]):
-    """Numbers the lines of a stream and reads those that matter with `read`.
+    """Number the lines of a stream and pass those that `worth` selects to `read`.
 
-    Feed blocks of any size; lines end at byte 0x0A only. A line without end is cut after
-    `longest` bytes, so memory stays bounded whatever comes. `worth` is the cheap first check.
+    Blocks may have any size; lines end at byte 0x0A only. A line is cut after `longest` bytes, so
+    memory stays bounded.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class LineScanner(Generic[T]):
         self._ended = 0
 
     def feed(self, block: bytes) -> list[T]:
-        """Return what was read of every recognised line that this block ends."""
+        """Return the results of every recognized line that ends in this block."""
         *lines, rest = block.split(b"\n")
         if not lines:
             self._tail = (self._tail + rest)[: self._longest]
@@ -73,11 +70,11 @@ class LineScanner(Generic[T]):
 
     @property
     def lines(self) -> int:
-        """How many lines have come, the unfinished one among them."""
+        """The number of lines so far, including an unfinished one."""
         return self._ended + bool(self._tail)
 
     def finish(self) -> list[T]:
-        """Return the last line if it has no newline and is recognised."""
+        """Return the last line if it has no newline and is recognized."""
         last, self._tail = self._tail, b""
         if not last:
             return []
@@ -87,7 +84,7 @@ class LineScanner(Generic[T]):
 
 
 class LogContainer(StrEnum):
-    """What the lines of a log are wrapped in."""
+    """The format in which the lines of a log are wrapped."""
 
     PLAIN = "plain"
     JSON = "json"
@@ -95,18 +92,17 @@ class LogContainer(StrEnum):
 
 
 LONGEST_ENTRY: Final = 64 * 1024
-"""Bytes of one wrapped line that are checked: a kernel line with the journal's fields is 2 KiB.
-"""
+"""Bytes of a wrapped line that are read: a kernel line with the journal's fields has 2 KiB."""
 
 _CRI: Final = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) std(?:out|err) [FP] "
 )
 _BARE_LINE: Final = re.compile(rb"[A-Za-z][\w./-]{0,30}(?:\[\d+\])?(?: [\w:.-]{1,40})?: \S")
-"""How most kernel messages without any prefix begin: a driver or subsystem, and a device."""
+"""The start of most kernel messages without a prefix: a driver or subsystem, and a device."""
 
 
 def container_of(head: bytes) -> LogContainer:
-    """What a log that begins with `head` is wrapped in."""
+    """Return the format of a log that begins with `head`."""
     line = head.lstrip(b"\x1e\r\n\t ")[:LONGEST_ENTRY]
     if line.startswith(b"{"):
         return LogContainer.JSON
@@ -116,7 +112,7 @@ def container_of(head: bytes) -> LogContainer:
 
 
 def understood(line: bytes, container: LogContainer) -> bool:
-    """Whether a line is in a format that is read, whatever it says."""
+    """Return whether a line is in a supported format."""
     if container is LogContainer.JSON:
         return unwrapped_json(line) is not line
     if container is not LogContainer.PLAIN:
@@ -125,22 +121,23 @@ def understood(line: bytes, container: LogContainer) -> bool:
 
 
 def worth_unwrapping(line: bytes) -> bool:
-    """Return whether a journal entry could hold a line that is recognised: the journal gives a
-    message with bytes that are no text as a list of numbers.
+    """Return whether a journal entry may contain a recognized line.
+
+    The journal prints a message that is not valid text as a list of numbers.
     """
     return worth_parsing(line) or b'"MESSAGE":[' in line or b'"MESSAGE" : [' in line
 
 
 def unwrapped_json(line: bytes) -> bytes:
-    """The message of one journal entry, or of one line of Docker's json-file, with its time."""
+    """Return the message of a journal entry, or of a line of Docker's json-file, with its time."""
     try:
         entry = msgspec.json.decode(line.lstrip(b"\x1e \t"))
     except (msgspec.DecodeError, RecursionError):
         return line
     if not isinstance(entry, dict):
         return line
-    if isinstance(said := entry.get("log"), str):
-        return said.encode("utf-8", "replace").rstrip(b"\n")
+    if isinstance(log := entry.get("log"), str):
+        return log.encode("utf-8", "replace").rstrip(b"\n")
     message = _bytes_of(entry.get("MESSAGE"))
     if message is None:
         return line
@@ -149,7 +146,7 @@ def unwrapped_json(line: bytes) -> bytes:
 
 
 def unwrapped_cri(line: bytes) -> bytes:
-    """What a container wrote: the runtime's own time only where that has none of its own."""
+    """Return the line that a container wrote, with the runtime's time if it has none."""
     found = _CRI.match(line)
     if found is None:
         return line
@@ -174,7 +171,7 @@ def _bytes_of(value: Any) -> bytes | None:
 
 
 def _line(message: bytes, microseconds: str, *, kernel: bool) -> bytes:
-    """One line as syslog has it; who wrote it is reported by the priority."""
+    """Return one line in syslog format; the priority shows whether the kernel wrote it."""
     message = message.partition(b"\n")[0]
     priority = b"<6>" if kernel else b"<14>"
     if not (microseconds.isascii() and microseconds.isdecimal()) or len(microseconds) > 17:

@@ -1,9 +1,8 @@
-"""Every recognised line that carries no Xid or SXid number, as a table of anchored shapes.
+"""The patterns of recognized kernel lines without an Xid or SXid number.
 
-Called by `rules.kernel_log.parse` with a message whose prefix is already gone. A row is a regular
-expression that must match from the start of the message; named groups fill the fields of the
-same name. To recognise one more line, add a row (and an anchor in `rules.kernel_log.scan` if
-none of its words is there yet). Never decides what a line means.
+A row is a regular expression that must match from the start of the message without prefix. Named
+groups fill the fields of the same name. To recognize another line, add a row, and an anchor in
+`rules.kernel_log.scan` if none of its anchors is in the line.
 """
 
 import re
@@ -17,7 +16,7 @@ from rules.text import pci_address
 _SLOT: Final = rb"[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
 _PCI: Final = rb"(?P<pci>[0-9a-fA-F]{4,8}:" + _SLOT + rb"(?:\.[0-9a-fA-F])?)"
 _NEAR_PCI: Final = rb"(?P<pci>(?:[0-9a-fA-F]{4,8}:)?" + _SLOT + rb"(?:\.[0-9a-fA-F])?)"
-"""An address whose domain may be left out where it is 0."""
+"""An address; the domain is optional if it is 0."""
 _ANY_DRIVER: Final = rb"[\w.-]{1,32} " + _PCI + rb"(?: \w{1,32})?: "
 _PORT: Final = rb"(?:pcieport|pcieport-driver) " + _PCI + rb": "
 _MLX5: Final = rb"(?:mlx5_core " + _PCI + rb"(?: \w{1,32})?: (?:mlx5_)?|mlx5_)"
@@ -25,7 +24,7 @@ _MLX5_CORE: Final = rb"mlx5_core " + _PCI + rb"(?: \w{1,32})?: "
 _FUNCTION: Final = rb"(?:\w{1,48}:\d{1,5}:)?(?:\(pid \d{1,10}\): )?\s?"
 _ERRING: Final = _PCI.replace(b"<pci>", b"<erring>") + rb"?"
 _GPU: Final = rb"(?:GPU\d{1,3} )?"
-"""Which GPU a function of the driver speaks of, in the driver's own count (from R560)."""
+"""The driver's number of a GPU, before the name of a function (from R560)."""
 _ASSERTION: Final = _GPU + rb"nv(?:Assert|Check)\w{0,40}: (?:Assertion|Check) failed: "
 _FAILED: Final = rb" failed with error -\d{1,4}"
 _PAGE_FAULT: Final = rb"Event logged \[IO_PAGE_FAULT "
@@ -36,7 +35,7 @@ _NV_TASK: Final = (
 
 
 class _Groups(NamedTuple):
-    """The number of each named group; 0 where a shape has none of that name."""
+    """The number of each named group; 0 if the pattern has no group of that name."""
 
     pci: int
     gpu_uuid: int
@@ -48,7 +47,7 @@ class _Groups(NamedTuple):
 
 
 class _Shape:
-    """A row. Compiled when it is first tried: most nodes never print most of these lines."""
+    """One pattern, compiled on first use: most nodes never print most of these lines."""
 
     __slots__ = ("groups", "heads", "kind", "match", "source")
 
@@ -66,7 +65,7 @@ class _Shape:
 
 
 def _shape(kind: LineKind, heads: tuple[bytes, ...], pattern: bytes) -> _Shape:
-    """Return a row; a message that can match begins with one of `heads` (none: any may)."""
+    """Return a pattern; matching messages begin with one of `heads` (none: any)."""
     return _Shape(kind, heads, pattern)
 
 
@@ -143,7 +142,7 @@ _NVRM_SHAPES: Final = (
         rb"|Failed to update Rx Detect Link mask)",
     ),
 )  # fmt: skip
-"""Shapes of the NVIDIA driver, matched behind `NVRM: `."""
+"""Patterns of the NVIDIA driver, matched after `NVRM: `."""
 
 _OTHER_SHAPES: Final = (
     _shape(LineKind.PEERMEM, (b"nvi",), rb"nvidia-peermem \w{1,48}:\d{1,6} ERROR detected "
@@ -264,14 +263,14 @@ _OTHER_SHAPES: Final = (
         rb"(?P<detail>\d{1,6})s! \[" + _NV_TASK + rb"\]",
     ),
 )  # fmt: skip
-"""Shapes of the kernel itself and of other drivers."""
+"""Patterns of the kernel and of other drivers."""
 
 
 _HEAD: Final = 3
 
 
 class ShapeTable:
-    """Shapes in their order, found by the first bytes of a message."""
+    """Patterns in order, selected by the first bytes of a message."""
 
     __slots__ = ("_any", "_by_head")
 
@@ -284,7 +283,7 @@ class ShapeTable:
         }
 
     def parse(self, message: bytes, start: int, user: bool) -> KernelLine | None:
-        """Read `message` from `start` by the first shape that fits; None when none does."""
+        """Return the record of `message` from `start` by the first matching pattern, or None."""
         for shape in self._by_head.get(message[start : start + _HEAD], self._any):
             if found := shape.match(message, start):
                 return _line(shape, found, message, user)
@@ -297,7 +296,7 @@ OTHER: Final = ShapeTable(_OTHER_SHAPES)
 
 def _line(shape: _Shape, found: re.Match[bytes], message: bytes, user: bool) -> KernelLine:
     groups = shape.groups
-    # Group 0 is the entire match: a shape without a group of that name has the index 0.
+    # Group 0 is the entire match: a pattern without a group of that name has the index 0.
     pci = found[groups.pci] if groups.pci else None
     if pci and pci.count(b":") == 1:
         pci = b"0000:" + pci
@@ -324,10 +323,10 @@ def _detail(shape: _Shape, found: re.Match[bytes]) -> str | None:
         return None
     detail = text.printable(raw)
     if shape.kind is LineKind.AER:
-        word = detail.lower()
-        if word.startswith("correct"):
+        severity = detail.lower()
+        if severity.startswith("correct"):
             return "corrected"
-        return "nonfatal" if "non-fatal" in word else "fatal"
+        return "nonfatal" if "non-fatal" in severity else "fatal"
     if shape.groups.of:
         return f"{detail} of {text.printable(found[shape.groups.of])} Gb/s"
     return detail

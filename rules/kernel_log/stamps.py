@@ -1,8 +1,7 @@
-"""When a line was written, by the stamp in front of it.
+"""Parse the timestamps of log lines.
 
-Called by `gpuward-agent decode` for recognised lines and by `check` for an entire log. A stamp
-that counts from the boot is no wall time; one without a year is taken for the last such day before
-`now`. Fractions of a second are left out. Busy logs repeat their minutes, so those are remembered.
+A timestamp since boot has no wall time. One without a year is the last such day before `now`.
+Fractions of a second are dropped. Minutes are cached, because busy logs repeat them.
 """
 
 import re
@@ -28,7 +27,7 @@ _RECORD: Final = re.compile(rb"\d{1,10},\d{1,20},(\d{1,18})[,;]")
 
 
 class Stamp(NamedTuple):
-    """`wall` is seconds since the epoch, None where not known; `text` is for people."""
+    """`wall` is seconds since the epoch, None if unknown; `text` is for display."""
 
     text: bytes
     wall: float | None
@@ -38,7 +37,7 @@ NO_STAMP: Final = Stamp(b"", None)
 
 
 def stamp_of(line: bytes, now: float) -> Stamp:
-    """The time of one line. Raises nothing, whatever the bytes."""
+    """Return the time of one line. Never raises, for any bytes."""
     for pattern, read in _BY_FIRST_BYTE.get(line[:1], _ANY):
         if found := pattern.match(line):
             return read(found, now)
@@ -64,7 +63,7 @@ def _record(found: re.Match[bytes], _now: float) -> Stamp:
 
 
 def since_boot_text(microseconds: bytes) -> bytes:
-    """The time of a record of /dev/kmsg."""
+    """Return the time of a record of /dev/kmsg."""
     return b"+%.6f" % (int(microseconds) / 1e6)
 
 
@@ -87,8 +86,7 @@ _BY_FIRST_BYTE: Final = {
     **{bytes((letter,)): ((_CTIME, _ctime),) for letter in b"ADFJMNOSTW"},
     **{bytes((letter,)): ((_LEVEL, _levelled),) for letter in range(ord("a"), ord("z") + 1)},
 }
-"""Which stamps a line can begin with; dense logs spend most of their time on those that it cannot.
-"""
+"""The timestamp formats that can start with each byte, so that others are not tried."""
 
 
 def _at(minute: Stamp, second: bytes) -> Stamp:
@@ -104,7 +102,7 @@ def _minute(at: datetime) -> Stamp:
 
 @lru_cache(maxsize=1024)
 def _iso_minute(minute: bytes, zone: bytes | None) -> Stamp:
-    """The start of a minute; where no zone is named, that of the machine that reads it."""
+    """Return the start of a minute; without a zone in the zone of this machine."""
     named = b"" if zone is None else b"+00:00" if zone in (b"Z", b"UTC") else zone
     if len(named) == len("+0100"):
         named = named[:3] + b":" + named[3:]
@@ -117,7 +115,7 @@ def _iso_minute(minute: bytes, zone: bytes | None) -> Stamp:
 
 @lru_cache(maxsize=1024)
 def _ctime_minute(month: bytes, day: bytes, clock: bytes, year: bytes | None, hours: int) -> Stamp:
-    """The same for `Feb 23 16:24`; `hours` is now, in hours since the epoch."""
+    """Return the start of `Feb 23 16:24`; `hours` is now, in hours since the epoch."""
     try:
         today = datetime.fromtimestamp(hours * 3600.0).astimezone()
         at = datetime(

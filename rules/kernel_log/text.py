@@ -1,8 +1,7 @@
-"""The transport around a kernel message: prefixes to strip, bytes to show safely.
+"""Strip the transport prefix of kernel messages and make their bytes printable.
 
-Called by `rules.kernel_log.parse` for every candidate line. The prefix grammar is closed and
-anchored: what is not a known prefix is part of the message, so a process name or a line quoted
-by another program never reaches the start of a message. Never interprets the message itself.
+The prefix grammar is closed and anchored: anything else is part of the message. So a process name
+or a line quoted by another program is never taken for the start of a message.
 """
 
 import re
@@ -11,13 +10,13 @@ from typing import Final
 from rules.text.printable import printable as printable_text
 
 MAX_LINE: Final = 4096
-"""Bytes of a line that are checked; the kernel's own records end at about 1,000."""
+"""Bytes of a line that are read; the kernel's records have at most about 1,000."""
 
 BARE: Final = (b"NVRM: ", b"nvidia-nvswitch")
-"""How the most frequent messages begin."""
+"""The start of the most frequent messages."""
 
 MAX_TEXT: Final = 512
-"""Characters of text that are kept, as for evidence in GPUNodeHealth."""
+"""Characters of text that are kept, the limit of evidence in GPUNodeHealth."""
 
 _BRACKETS: Final = rb"(?:\[[^\]\n]{0,64}+\]\s*+){0,4}+"
 _CLOCK: Final = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9}+)?+"
@@ -42,15 +41,15 @@ _PREFIX: Final = re.compile(
 _SECOND: Final = re.compile(
     _DATE + _HOST + rb"(?:" + _FACILITY + rb"\.[a-z]{3,7}\s)?+" + _TAG + _BRACKETS
 )
-"""Rare and looked for only where it may be: what a second logger put behind the first one's
-prefix, a facility before the tag, a month that begins with a blank."""
+"""Rare prefixes: one that a second logger added, a facility before the tag, a month after a blank.
+"""
 _TALOS: Final = re.compile(
     rb"\S{2,64}+(?<=:)\s" + _FACILITY + rb":\s{1,8}+[a-z]{3,7}:\s\[" + _ISO + rb"\]:\s"
 )
-"""Talos Linux: the node's address, facility, level (padded) and time of each line."""
+"""Talos Linux: the node's address, facility, level (padded) and time."""
 _COLOURS: Final = re.compile(rb"\x1b\[[\d;]{0,16}m")
 COLOUR: Final = b"\x1b["
-"""How a line of `dmesg --color=always` begins."""
+"""The start of a line of `dmesg --color=always`."""
 _ESCAPE: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _FACILITY_BITS: Final = 3
 _PLAIN: Final = bytes(range(0x20, 0x7F))

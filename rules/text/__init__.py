@@ -1,1 +1,1 @@
-"""Read text and JSON that others wrote into bounded, harmless values."""
+"""Decode text and JSON of other programs into bounded, printable values."""

@@ -1,13 +1,11 @@
-"""PCI addresses as everything here spells them, whatever NVML, the kernel or an exporter
-writes.
-"""
+"""Normalize PCI addresses of NVML, the kernel and exporters to one format."""
 
 from functools import lru_cache
 
 
 @lru_cache(maxsize=1024)
 def normal_pci(address: str) -> str:
-    """In lower case, with a domain of four digits where that fits: `0000:1b:00.0`."""
+    """Return the address in lower case with a domain of four digits: `0000:1b:00.0`."""
     domain, colon, rest = address.lower().partition(":")
     if colon and len(domain) > 4:
         domain = domain.lstrip("0").rjust(4, "0")
@@ -16,12 +14,12 @@ def normal_pci(address: str) -> str:
 
 @lru_cache(maxsize=1024)
 def plain_address(address: str) -> str:
-    """`0000:1b:00` of `00000000:1B:00.0`: a GPU, whichever of its functions is named."""
+    """Return `0000:1b:00` for `00000000:1B:00.0`: the GPU without its function."""
     return normal_pci(address).partition(".")[0]
 
 
 def full_address(address: str) -> str:
-    """`dddd:bb:dd.f` with every digit; empty if it is no address."""
+    """Return `dddd:bb:dd.f` with every digit; empty if it is not an address."""
     try:
         domain, bus, rest = address.split(":")
         slot, _, function = rest.partition(".")

@@ -1,8 +1,7 @@
-"""Text for people: printable, counted, bounded, safe to paste into a shell.
+"""Make text printable, bounded and safe to paste into a shell.
 
-A terminal cannot be steered with what `printable` returns: for everything a program prints, and
-for what is stored of a kernel's line or another's text. A newline is `\\x0a`, as /dev/kmsg spells
-it.
+`printable` escapes control and formatting characters, so that text from the kernel or from other
+programs cannot control a terminal. A newline is `\\x0a`, as in /dev/kmsg.
 """
 
 import re
@@ -12,12 +11,12 @@ from unicodedata import combining, east_asian_width
 
 
 def printable(text: str) -> str:
-    """One line without control or formatting characters: each is spelled as an escape."""
+    """Return one line with control and formatting characters escaped."""
     return text if text.isprintable() else "".join(map(printable_character, text))
 
 
 def printable_character(char: str) -> str:
-    """The character, or its escape: `\\x1b`, `\\u202e`, `\\U000e0001`."""
+    """Return the character, or its escape: `\\x1b`, `\\u202e`, `\\U000e0001`."""
     if char.isprintable():
         return char
     code = ord(char)
@@ -27,12 +26,12 @@ def printable_character(char: str) -> str:
 
 
 def within_bytes(text: str, most: int) -> str:
-    """The text, cut after so many bytes of UTF-8: what the API server counts."""
+    """Return the text cut to `most` bytes of UTF-8, which the API server counts."""
     return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal printable text takes: two for what is written wide."""
+    """Return the columns of printable text in a terminal; wide characters take two."""
     if text.isascii():
         return len(text)
     return sum(_columns(char) for char in text)
@@ -45,30 +44,31 @@ def _columns(char: str) -> int:
 
 
 def padded(text: str, width: int) -> str:
-    """The text with blanks behind it, so that it takes `width` columns if it takes no more."""
+    """Return the text padded with blanks to `width` columns."""
     return text + " " * (width - width_of(text))
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """`1 node`, `2 nodes`."""
+    """Return `1 node`, `2 nodes`."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,252}", re.ASCII)
-"""No letter that a shell gives a meaning, no blank, and no dash in front, which begins a flag."""
+"""No shell metacharacter, no blank, and no leading dash, which begins a flag."""
 
 
-def is_pasteable(word: str) -> bool:
-    """Whether a shell takes `word` as the one word it is: a reason, an address, a UUID.
+def is_pasteable(text: str) -> bool:
+    """Return whether a shell reads `text` as one argument: a reason, an address, a UUID.
 
-    An agent writes them, and an operator pastes what names them where an agent has no rights.
+    Agents write these texts, and operators paste commands that contain them.
     """
-    return _PLAIN.fullmatch(word) is not None
+    return _PLAIN.fullmatch(text) is not None
 
 
 def place_of(error: BaseException) -> str:
-    """`ValueError in timestamps.py:12`: stable as long as the same thing fails, and none of the
-    error's words, which may be those of an object that somebody else wrote.
+    """Return `ValueError in timestamps.py:12`: the same for the same failure.
+
+    The error's message is left out, because it may contain text of an untrusted object.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

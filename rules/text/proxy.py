@@ -1,7 +1,7 @@
 """Choose the HTTP proxy of a URL from the environment, as kubectl does.
 
-The rules are those of Go's package golang.org/x/net/http/httpproxy, which kubectl and every other
-program of Kubernetes use, so that all of them agree on one shell and in one pod.
+The rules are those of Go's package golang.org/x/net/http/httpproxy, which kubectl and other
+Kubernetes programs use.
 """
 
 import ipaddress
@@ -16,11 +16,11 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class ProxyError(ValueError):
-    """A proxy that cannot be used; the text holds no credentials."""
+    """A proxy that cannot be used; the message contains no credentials."""
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy for requests to `url`; None for a direct connection.
+    """Return the proxy for requests to `url`; None for a direct connection.
 
     HTTPS_PROXY or HTTP_PROXY by the scheme of `url`, then NO_PROXY; upper case wins over lower
     case. localhost and loopback addresses are never proxied. NO_PROXY is a list of addresses,
@@ -38,7 +38,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 def usable_proxy(text: str) -> str:
-    """The URL of a proxy, with the scheme http where it names none. Raises ProxyError."""
+    """Return the URL of a proxy, with scheme http if it has none. Raises ProxyError."""
     url = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(url)
@@ -67,7 +67,7 @@ def _is_direct(host: str, port: int, no_proxy: str) -> bool:
 
 
 def _covers(entry: str, host: str, port: int, address: _Address | None) -> bool:
-    """Whether an entry of NO_PROXY is about this host and port."""
+    """Return whether an entry of NO_PROXY matches this host and port."""
     if entry == _EVERY:
         return True
     if (network := _network(entry)) is not None:
@@ -84,7 +84,7 @@ def _covers(entry: str, host: str, port: int, address: _Address | None) -> bool:
 
 
 def _split_port(entry: str) -> tuple[str, str]:
-    """`host:port` and `[IPv6]:port` in two; anything else is a host."""
+    """Return host and port of `host:port` or `[IPv6]:port`; anything else is a host."""
     host, colon, port = entry.rpartition(":")
     if colon and host.startswith("[") and host.endswith("]"):
         return host[1:-1], port

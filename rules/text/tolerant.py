@@ -1,14 +1,13 @@
-"""Decode an object that somebody else wrote: take what is understood, name what is not.
+"""Decode objects of the API server tolerantly: skip invalid fields and report them.
 
-The one decoder for objects of the API server, in lists, watches and single reads. The quick way is
-the strict one; only an object that it refuses is read field by field, so that one field of one
-object hides neither the object nor its neighbours. A field that is not understood keeps its
-default, an item of a list is left out, and `doubts` says where. Views that carry `doubt` get it
-there: rules that see it do less (`rules.api.nodes`). Pure; never raises for anything in `raw`.
+Objects are decoded strictly first. An object that fails is read field by field, so that one
+invalid field hides neither the object nor the rest of a list. An invalid field keeps its default,
+an invalid item of a list is dropped, and `doubts` names them. Views with a field `doubt` get them
+there, and rules then do less (`rules.api.nodes`). Nothing in `raw` raises.
 
-Nodes of one pool carry the same labels and the same words in their conditions, sessions the same
-steps and sentences. A decoder makes a new string for each; a cache that holds ten thousand objects
-passes them through one `Sharing` and holds a third of that.
+Nodes of one pool have the same labels and condition messages, and sessions the same steps. A
+decoder creates a new string for each. A cache of ten thousand objects passes them through one
+`Sharing` and needs a third of the memory.
 """
 
 import types
@@ -22,9 +21,9 @@ from rules.text.printable import printable
 T = TypeVar("T")
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for a body that is no JSON, not ours, no text, or nested without end."""
+"""Errors of decoding a body that is not JSON, not this type, not text, or nested too deeply."""
 DOUBT: Final = "doubt"
-"""The field of a view that holds what was not understood of it."""
+"""The field of a view with its invalid fields."""
 _MAX_DOUBTS: Final = 5
 _MAX_CHARS: Final = 300
 _KEY_CHARS: Final = 64
@@ -38,7 +37,7 @@ _NOTHING: Final = _Nothing()
 
 
 class Doubt(NamedTuple):
-    """What was not understood: a path in the object, printable and bounded, and why."""
+    """An invalid field: its path in the object, printable and bounded, and the error."""
 
     path: str
     why: str
@@ -48,31 +47,31 @@ class Doubt(NamedTuple):
 
 
 class Understood(msgspec.Struct, Generic[T], frozen=True):
-    """What was read; `value` is None where not even the fields that must be there are."""
+    """The decoded object; `value` is None if a required field is missing."""
 
     value: T | None
     doubts: tuple[Doubt, ...] = ()
 
     @property
     def doubt(self) -> str:
-        """All doubts in one bounded clause; "" where there are none."""
+        """All doubts in one bounded clause; empty without any."""
         return "; ".join(map(str, self.doubts))[:_MAX_CHARS]
 
 
 def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
-    """Read `raw` as `kind`."""
+    """Return `raw` decoded as `kind`."""
     try:
         return Understood(msgspec.json.decode(raw, type=kind))
     except UNREADABLE as error:
-        whole = Doubt("", _bounded(str(error)))
+        doubt = Doubt("", _bounded(str(error)))
     try:
         found = msgspec.json.decode(raw)
         doubts: list[Doubt] = []
         value = _read(found, kind, "", doubts)
     except UNREADABLE:
-        return Understood(None, (whole,))
+        return Understood(None, (doubt,))
     if isinstance(value, _Nothing):
-        return Understood(None, tuple(doubts[:_MAX_DOUBTS]) or (whole,))
+        return Understood(None, tuple(doubts[:_MAX_DOUBTS]) or (doubt,))
     understood = Understood(value, tuple(doubts[:_MAX_DOUBTS]))
     if isinstance(value, msgspec.Struct) and DOUBT in value.__struct_fields__:
         value = msgspec.structs.replace(value, **{DOUBT: understood.doubt})
@@ -80,7 +79,7 @@ def understand(raw: bytes | msgspec.Raw, kind: type[T]) -> Understood[T]:
 
 
 def _read(value: Any, kind: Any, path: str, doubts: list[Doubt]) -> Any:
-    """`value` as `kind`, or _NOTHING with a doubt noted."""
+    """Return `value` as `kind`, or _NOTHING and add a doubt."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {types.UnionType, typing.Union}:
         return _one_of(value, kind, arguments, path, doubts)
@@ -120,14 +119,14 @@ def _struct(value: Any, kind: type[msgspec.Struct], path: str, doubts: list[Doub
         return _doubted(path, f"expected an object, got {type(value).__name__}", doubts)
     read: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
-        # null is how Go spells a field that is not there.
+        # Go writes null for a missing field.
         if (found := value.get(field.encode_name)) is not None and field.name != DOUBT:
             item = _read(found, field.type, f"{path}.{field.encode_name}", doubts)
             if not isinstance(item, _Nothing):
                 read[field.name] = item
                 continue
         if field.required:
-            return _doubted(f"{path}.{field.encode_name}", "it is needed", doubts)
+            return _doubted(f"{path}.{field.encode_name}", "it is required", doubts)
     return kind(**read)
 
 
@@ -145,23 +144,22 @@ def _doubted(path: str, why: str, doubts: list[Doubt]) -> _Nothing:
 
 
 def _bounded(text: str, chars: int = 200) -> str:
-    """One printable line: keys and words of others end up in logs and sentences."""
+    """Return one printable line, because keys and values appear in logs and messages."""
     return printable(text[:chars])[:chars]
 
 
 _MOST: Final = 16_384
 _MOST_CHARS: Final = 4_000_000
-"""Pieces, and characters in them, that are remembered: beyond that it begins again, so that what
-is gone can be freed and nobody's long texts fill the memory."""
+"""The most pieces, and characters in them, in the cache. Beyond that the cache is cleared, so that
+unused pieces are freed."""
 _LONGEST: Final = 8_192
-"""Characters: a longer string is hardly anybody else's, and is compared for nothing."""
+"""Characters: longer strings are hardly ever equal and are not cached."""
 
 
 class Sharing:
-    """Pieces seen so far, so that equal ones are held once.
+    """A cache of immutable values, so that equal ones are stored once.
 
-    Equal pieces are interchangeable, since all of them are immutable; maps are made again and
-    never shared, since they are not.
+    Maps are mutable, so they are copied and never shared.
     """
 
     def __init__(self) -> None:
@@ -169,7 +167,7 @@ class Sharing:
         self._chars = 0
 
     def share(self, value: T) -> T:
-        """An equal value whose strings, tuples and structs are those of earlier ones."""
+        """Return an equal value that shares its strings, tuples and structs with earlier ones."""
         if len(self._pieces) > _MOST or self._chars > _MOST_CHARS:
             self._pieces.clear()
             self._chars = 0
@@ -188,7 +186,7 @@ class Sharing:
         try:
             known = self._pieces.get(value)
         except TypeError:
-            # It holds a map or a list, so it is no piece itself.
+            # It contains a map or a list, so it is not hashable.
             return self._taken_apart(value, kind)
         if known is None:
             known = self._taken_apart(value, kind)
@@ -204,7 +202,7 @@ class Sharing:
 
     def _map(self, value: dict[Any, Any]) -> dict[Any, Any]:
         known = self._pieces.get
-        # Labels are most of a fleet: known words are found without a call.
+        # Most values are labels: known ones are found without a call.
         return {
             known(key) or self._shared(key): (type(item) is str and known(item))
             or self._shared(item)

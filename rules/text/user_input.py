@@ -1,8 +1,7 @@
-"""What people type: command lines, listen addresses, and keys that a YAML file gives twice.
+"""Validate user input: command lines, listen addresses, duplicate keys in YAML files.
 
-argparse lets the program, not the command, complain about a stray word, and of what precedes a
-command it takes the value of a misspelled option for the command. Agent, remediator and plugin
-say it with these instead. Pure.
+argparse reports an unknown argument of a command as one of the program, and takes the value of a
+misspelled option for the command. `CommandParser` reports both with the right command.
 """
 
 import argparse
@@ -15,19 +14,19 @@ _CHOICE: Final = re.compile(r"argument (COMMAND|ACTION): invalid choice: '([^']*
 _LACKING: Final = "the following arguments are required"
 _SHOWN: Final = 80
 _ALIKE: Final = 0.7
-"""How alike two words are where one is taken for the other: `lits`, not `--all` for `--as`."""
+"""How similar a suggestion must be: `lits` suggests `list`, `--all` does not suggest `--as`."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose commands complain themselves about what they do not take."""
+    """A parser that reports unknown arguments of a command with that command."""
 
     _typed: Sequence[str] = ()
-    """What stands behind the command."""
+    """The arguments after the command."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """What is known; anything else is wrong use."""
+        """Parse the arguments; unknown ones are an error."""
         self._typed = args or ()
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -35,35 +34,34 @@ class CommandParser(argparse.ArgumentParser):
         return found, unknown
 
     def not_understood(self, unknown: Sequence[str]) -> str:
-        """What the command does not take, with the option that was meant where one is spelled
-        alike, or with what it takes besides options.
+        """Return the message about unknown arguments, with a similar option, or with the arguments
+        that the command takes.
         """
-        strange = next((word for word in unknown if word.startswith("-")), "")
-        said = f"unrecognized arguments: {_cut(' '.join(unknown))}"
-        if strange:
-            return said + nearest(strange.partition("=")[0], known_options(self))
-        taken = self.words()
+        option = next((argument for argument in unknown if argument.startswith("-")), "")
+        message = f"unrecognized arguments: {_cut(' '.join(unknown))}"
+        if option:
+            return message + nearest(option.partition("=")[0], known_options(self))
+        taken = self.positionals()
         one = "one " if len(taken) == 1 else ""
-        return (
-            f"{said}; it takes {one}{' and '.join(taken)}" if taken else f"{said}; it takes none"
-        )
+        return f"{message}; it takes {one}{' and '.join(taken) or 'none'}"
 
     def complaint(self, message: str) -> tuple[str, str]:
-        """Of what argparse complains about the word that is no command, or "", and a sentence
-        instead. What is missing was more often misspelled than forgotten.
+        """Return the unknown command of an argparse message, or "", and a better message.
+
+        A missing option was more often misspelled than forgotten.
         """
         if message.startswith(_LACKING):
             known = known_options(self)
-            for word in takewhile("--".__ne__, self._typed):
-                # What it begins may be short for it (allow_abbrev).
-                if word.startswith("--") and not any(
-                    one.startswith(word.partition("=")[0]) for one in known
+            for argument in takewhile("--".__ne__, self._typed):
+                # The prefix of an option may be an abbreviation (allow_abbrev).
+                if argument.startswith("--") and not any(
+                    one.startswith(argument.partition("=")[0]) for one in known
                 ):
-                    return "", self.not_understood([word])
+                    return "", self.not_understood([argument])
         return _no_command(message, self.commands())
 
-    def words(self) -> tuple[str, ...]:
-        """What the command takes besides options, as its help calls them."""
+    def positionals(self) -> tuple[str, ...]:
+        """Return the positional arguments of the command, with their names in the help."""
         return tuple(
             str(action.metavar or action.dest.upper())
             for action in _actions(self)
@@ -71,7 +69,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def commands(self) -> tuple[str, ...]:
-        """The commands that it knows; none where it is one's own."""
+        """Return the commands of the program; none for the parser of a command."""
         return tuple(
             name
             for action in _actions(self)
@@ -81,27 +79,27 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def known_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
-    """The options that a parser tells people of."""
+    """Return the options of a parser."""
     return tuple(option for action in _actions(parser) for option in action.option_strings)
 
 
-def _no_command(message: str, words: Iterable[str]) -> tuple[str, str]:
-    """Of argparse's complaint about a word that is no command: the word, and a sentence instead;
-    ("", the complaint) of any other.
+def _no_command(message: str, commands: Iterable[str]) -> tuple[str, str]:
+    """Return the unknown command of an argparse message and a better message; else "" and the
+    message.
     """
     wrong = _CHOICE.search(message)
     if wrong is None:
         return "", message
-    kind, word = wrong.groups()
-    return word, f"there is no {kind.lower()} {_cut(word)!r}{nearest(word, words)}"
+    kind, typed = wrong.groups()
+    return typed, f"there is no {kind.lower()} {_cut(typed)!r}{nearest(typed, commands)}"
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """`; did you mean WORD?` of the one that is spelled most alike; "" where none is."""
-    # Imported here: what is typed right needs none of it.
+def nearest(typed: str, known: Iterable[str]) -> str:
+    """Return `; did you mean NAME?` for the most similar name; empty if none is similar."""
+    # Imported here: only needed for wrong input.
     import difflib
 
-    near = difflib.get_close_matches(word, list(words), n=1, cutoff=_ALIKE)
+    near = difflib.get_close_matches(typed, list(known), n=1, cutoff=_ALIKE)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -118,9 +116,9 @@ EVERY_ADDRESS = ""
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Host and port of `:9412`, `127.0.0.1:9412`, `localhost:0` or `[::1]:9412`.
+    """Return host and port of `:9412`, `127.0.0.1:9412`, `localhost:0` or `[::1]:9412`.
 
-    Raises ValueError for anything else; an IPv6 address needs its brackets, since its last group
+    Raises ValueError for anything else. An IPv6 address needs brackets, because its last group
     could be a port.
     """
     host, colon, port = text.rpartition(":")
@@ -135,10 +133,10 @@ _KEY_SHOWN: Final = 80
 
 
 def duplicate_key(root: Any) -> str:
-    """`budget.minimum is given twice, in lines 3 and 7; keep one of them`, of the first key that a
-    mapping below a composed YAML node (None for an empty file) has twice; "" where none has.
+    """Return `budget.minimum is given twice, in lines 3 and 7; keep one of them` for the first
+    duplicate key below a composed YAML node (None for an empty file); empty without one.
 
-    Each node is checked once, however many aliases name it, and nothing recurses.
+    Each node is visited once, for any number of aliases, without recursion.
     """
     seen: set[int] = set()
     waiting: list[tuple[Any, str]] = [(root, "")]

@@ -94,7 +94,8 @@ def test_the_driver_version_changes_what_a_line_means(
          "the address is a GPU that NVML does not see either"),
         ("pcieport 0000:00:1c.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Any, (Any)",
          "the address is a GPU or a bridge above one"),
-        ("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, name=x, Ch 00000008", "the driver's answer"),
+        ("NVRM: Xid (PCI:0000:3b:00): 109, pid=1, name=x, Ch 00000008",
+         "the driver's recovery action"),
         ("NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out", "an Xid 119 or 120"),
     ],
 )  # fmt: skip
