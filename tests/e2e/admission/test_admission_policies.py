@@ -111,8 +111,8 @@ async def in_force(installed: Installed) -> None:
             installed.remediator() as remediator,
             plane.client_of(plane.tokens[KUBELET]) as kubelet,
         ):
-            said = [
-                await answer(unbound.create(EVENTS, told(NODE), "default", dry_run=True)),
+            denied = [
+                await answer(unbound.create(EVENTS, node_event(NODE), "default", dry_run=True)),
                 await answer(
                     unbound.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
                 ),
@@ -125,7 +125,7 @@ async def in_force(installed: Installed) -> None:
                     remediator.patch(NODES, NODE, foreign, subresource="status", dry_run=True)
                 ),
             ]
-        return all("ValidatingAdmissionPolicy" in refusal for refusal in said)
+        return all("ValidatingAdmissionPolicy" in refusal for refusal in denied)
 
     await installed.cluster.until(refused, "every admission policy in force")
 
@@ -178,19 +178,19 @@ async def test_the_agent_is_refused(installed: Installed) -> None:
 
 
 async def test_the_agent_may_publish_on_its_own_node_only(installed: Installed) -> None:
-    verdict = status(labels={names.LABEL_HEALTH: "unhealthy"}, conditions=[OUR_CONDITION])
+    health_patch = status(labels={names.LABEL_HEALTH: "unhealthy"}, conditions=[OUR_CONDITION])
     health = {"apiVersion": names.API_VERSION, "kind": "GPUNodeHealth"}
     async with installed.agent() as client:
-        assert await outcome(client, NODES, NODE, verdict) == ""
-        assert "only about the node" in await outcome(client, NODES, OTHER, verdict)
+        assert await outcome(client, NODES, NODE, health_patch) == ""
+        assert "only about the node" in await outcome(client, NODES, OTHER, health_patch)
         await client.create(GPU_NODE_HEALTHS, {**health, "metadata": {"name": NODE}})
         with pytest.raises(ApiError, match="only about the node"):
             await client.create(GPU_NODE_HEALTHS, {**health, "metadata": {"name": OTHER}})
     async with installed.agent(on=None) as unbound:
-        assert "only about the node" in await outcome(unbound, NODES, NODE, verdict)
+        assert "only about the node" in await outcome(unbound, NODES, NODE, health_patch)
 
 
-def told(node: str, **changes: Any) -> Object:
+def node_event(node: str, **changes: Any) -> Object:
     """An Event as the agent sends it."""
     about = NodeObject(metadata=Metadata(name=node, uid="u"))
     event = NodeEvent("Warning", "Xid79GPUFallenOffBus", "GPU 3 fell off the bus")
@@ -199,25 +199,28 @@ def told(node: str, **changes: Any) -> Object:
 
 async def test_the_agent_tells_of_its_own_node_only(installed: Installed) -> None:
     async with installed.agent() as client:
-        await client.create(EVENTS, told(NODE), "default")
+        await client.create(EVENTS, node_event(NODE), "default")
         for body, why in (
-            (told(OTHER), "only about the node"),
-            (told(NODE, source={"component": "kubelet"}), "own name"),
-            (told(NODE, related={"kind": "Pod", "name": "x", "namespace": "y"}), "only about a"),
+            (node_event(OTHER), "only about the node"),
+            (node_event(NODE, source={"component": "kubelet"}), "own name"),
+            (
+                node_event(NODE, related={"kind": "Pod", "name": "x", "namespace": "y"}),
+                "only about a",
+            ),
         ):
             with pytest.raises(ApiError, match=why):
                 await client.create(EVENTS, body, "default")
     async with installed.agent(on=None) as unbound:
         with pytest.raises(ApiError, match="only about the node"):
-            await unbound.create(EVENTS, told(NODE), "default")
+            await unbound.create(EVENTS, node_event(NODE), "default")
 
 
 async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Installed) -> None:
     bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bare"}}
     await installed.cluster.client.create(NODES, bare)
-    verdict = status(labels={names.LABEL_HEALTH: "unhealthy"}, conditions=[OUR_CONDITION])
+    health_patch = status(labels={names.LABEL_HEALTH: "unhealthy"}, conditions=[OUR_CONDITION])
     async with installed.agent(on="bare") as client:
-        assert await outcome(client, NODES, "bare", verdict) == ""
+        assert await outcome(client, NODES, "bare", health_patch) == ""
 
 
 async def taint_of(installed: Installed) -> Object:
@@ -259,8 +262,8 @@ async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> Non
     }
     async with plane.client_of(plane.tokens[KUBELET]) as kubelet:
         for wanted, subresource in attempts:
-            said = await answer(kubelet.patch(NODES, NODE, wanted, subresource=subresource))
-            assert "a node may not" in said, (wanted, subresource)
+            denied = await answer(kubelet.patch(NODES, NODE, wanted, subresource=subresource))
+            assert "a node may not" in denied, (wanted, subresource)
         assert (
             quarantine_taint.quarantine_state(await installed.view(), "s")
             is quarantine_taint.QuarantineState.INTACT
@@ -282,8 +285,8 @@ async def test_the_remediator_may_say_unknown_and_no_verdict(installed: Installe
     assert sent.body is not None
     async with installed.remediator() as client:
         assert await outcome(client, NODES, NODE, sent.body) == ""
-        verdict = status(conditions=[OUR_CONDITION])
-        assert "GPUHealthy" in await outcome(client, NODES, NODE, verdict)
+        health_patch = status(conditions=[OUR_CONDITION])
+        assert "GPUHealthy" in await outcome(client, NODES, NODE, health_patch)
 
 
 async def test_nobody_else_is_hindered(installed: Installed) -> None:
@@ -311,12 +314,12 @@ async def test_an_agent_writes_evidence_of_its_own_node(installed: Installed) ->
     ]
     async with installed.agent() as agent:
 
-        async def in_the_way() -> bool:
+        async def enforced() -> bool:
             return "ValidatingAdmissionPolicy" in await answer(
                 agent.create(GPU_EVIDENCES, refused[0][0], dry_run=True)
             )
 
-        await installed.cluster.until(in_the_way, "the policy on evidence in force")
+        await installed.cluster.until(enforced, "the policy on evidence in force")
         for wrong, why in refused:
             assert why in await answer(agent.create(GPU_EVIDENCES, wrong))
         mine = evidence(f"{NODE}-0a1b2c3d", NODE, f"{NODE}-0a1b2c3d")

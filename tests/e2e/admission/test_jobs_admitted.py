@@ -69,7 +69,7 @@ class Everything:
     cluster: Cluster
     remediator: HttpClient
 
-    async def said(self, job: Object, namespace: str = OURS) -> str:
+    async def written(self, job: Object, namespace: str = OURS) -> str:
         """What the API server says to a Job of the remediator's; empty when it takes it."""
         body = {**job, "metadata": {**job["metadata"], "namespace": namespace}}
         try:
@@ -97,8 +97,8 @@ async def everything(folder: Path) -> AsyncIterator[Everything]:
             "apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", str(listed)
         )
         assert status == 0, errors
-        said = [line for line in errors.splitlines() if "would violate PodSecurity" not in line]
-        assert said == [], "no field unknown, none deprecated"
+        written = [line for line in errors.splitlines() if "would violate PodSecurity" not in line]
+        assert written == [], "no field unknown, none deprecated"
         runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
         head = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
         await cluster.client.create(RUNTIME_CLASSES, {**head, **runtime})
@@ -123,11 +123,11 @@ async def in_force(found: Everything) -> None:
     }
 
     async def all_refuse() -> bool:
-        for kind, words in kinds.items():
+        for kind, expected in kinds.items():
             job = job_of(pod, name="x", node="n", session="s", session_uid="u", timeout_s=60)
             for each in (job, job["spec"]["template"]):
                 each["metadata"]["labels"][LABEL_COMPONENT] = kind
-            if words not in await found.said(job):
+            if expected not in await found.written(job):
                 return False
         return True
 
@@ -203,20 +203,20 @@ async def test_a_job_of_ours_is_admitted_as_it_is_made_and_in_no_other_way(
         await found.cluster.add_namespace("elsewhere")
         for name, step, template in ADAPTERS:
             job = await repair_job(found, name, step, template)
-            assert await found.said(job) == "", name
+            assert await found.written(job) == "", name
             for what, wrong in tampered(job).items():
-                assert "ValidatingAdmissionPolicy" in await found.said(wrong), (name, what)
-            assert (await found.said(job, "elsewhere")).startswith("403"), "rights are of one"
+                assert "ValidatingAdmissionPolicy" in await found.written(wrong), (name, what)
+            assert (await found.written(job, "elsewhere")).startswith("403"), "rights are of one"
             # What was changed by an administrator is what runs, and what runs already is not.
             patch = {"template": (await found.template(template))["template"]}
             patch["template"]["spec"]["containers"][0]["image"] = "registry.example/agent:2"
             await found.cluster.client.patch(POD_TEMPLATES, template, patch, OURS)
 
             async def outdated(job: Object = job) -> bool:
-                return "ValidatingAdmissionPolicy" in await found.said(job)
+                return "ValidatingAdmissionPolicy" in await found.written(job)
 
             await found.cluster.until(outdated, "the Job of the former PodTemplate refused")
-            assert await found.said(await repair_job(found, name, step, template)) == "", name
+            assert await found.written(await repair_job(found, name, step, template)) == "", name
             await found.cluster.client.delete(POD_TEMPLATES, template, OURS)
             await found.cluster.until(outdated, "no Job without its PodTemplate")
 
@@ -235,16 +235,16 @@ async def test_tests_under_load_and_of_new_nodes_are_admitted_and_no_other_jobs(
         new_node = new_node_job_of(
             template, name=name_of_test("gpu-0", 1), node=node, gpus=8, timeout_s=600
         )
-        assert await found.said(test) == ""
-        assert await found.said(new_node) == ""
+        assert await found.written(test) == ""
+        assert await found.written(new_node) == ""
         pinned = changed(test, lambda spec: spec.update(hostPID=True))
-        assert "of the host" in await found.said(pinned)
+        assert "of the host" in await found.written(pinned)
         root = changed(
             test, lambda spec: spec["containers"][0].update(securityContext={"privileged": True})
         )
-        assert "of the host" in await found.said(root)
+        assert "of the host" in await found.written(root)
         mine = changed(new_node, lambda spec: spec.update(serviceAccountName=REMEDIATOR))
-        assert "service account" in await found.said(mine)
+        assert "service account" in await found.written(mine)
         user = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -258,7 +258,7 @@ async def test_tests_under_load_and_of_new_nodes_are_admitted_and_no_other_jobs(
                 }
             },
         }
-        assert "with an installed component" in await found.said(user), "as the remediator"
+        assert "with an installed component" in await found.written(user), "as the remediator"
         await found.cluster.client.create(JOBS, user, "default")
 
 

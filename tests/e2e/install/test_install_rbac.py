@@ -81,7 +81,7 @@ async def reboot(cluster: Cluster, folder: Path, node: str, agent: AgentProcess)
     agent.start()
 
 
-async def verdict(cluster: Cluster, node: str, health: str) -> Object:
+async def publish_health(cluster: Cluster, node: str, health: str) -> Object:
     async def there() -> Object | None:
         try:
             found: Object = await cluster.client.get(GPU_NODE_HEALTHS, node)
@@ -103,7 +103,7 @@ async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_
     one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR), again=True)
     with agent_running(agent), running(one):
         await leads(installed, "one")
-        await verdict(installed, node, "Healthy")
+        await publish_health(installed, node, "Healthy")
         agent.kernel_line(XID79.format(pci="0000:1b:00"))
         session = await phase(installed, node, "Quarantined")
         assert session["status"]["drain"]["evicted"] >= 1

@@ -20,7 +20,7 @@ from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.resource import JOBS, NODES, PODS
 from tests.e2e.repair.test_repair_own_jobs import (
     ASKS_FOR_A_RESET,
-    HELD_BACK,
+    DISABLED,
     NODE,
     OPERANDS,
     deployed,
@@ -114,11 +114,11 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
     await prepare(cluster)
     await cluster.add(pool=POOL)
     await cluster.settled(*NAMES)
-    person = {
+    others_change = {
         "metadata": {"annotations": {"gpuward.io/expected-gpus": "8", "example.com/note": "keep"}},
         "spec": {"unschedulable": True, "taints": [MINE]},
     }
-    await cluster.client.patch(NODES, FAILING[0], person)
+    await cluster.client.patch(NODES, FAILING[0], others_change)
     before = await pictures(cluster)
     kubeconfig = cluster.plane.kubeconfig
 
@@ -185,7 +185,7 @@ async def test_a_reset_that_runs_ends_before_its_node_is_given_back(
     assert code == 0, err
     assert "cleaned; now" in out
     assert taints_of(await cluster.node(NODE)) == UNTAINTED
-    assert await deployed(cluster) == (OPERANDS | HELD_BACK, False)
+    assert await deployed(cluster) == (OPERANDS | DISABLED, False)
     jobs, _ = await cluster.client.list(JOBS, "gpuward")
     assert jobs == []
     pods, _ = await cluster.client.list(PODS, "gpuward")

@@ -55,7 +55,7 @@ KINDS = frozenset(
         *("daemonsets", "replicationcontrollers"),
     }
 )
-AGENT_LABELS = dict(word.split("=") for word in AGENT_SELECTOR.split(","))
+AGENT_LABELS = dict(text_part.split("=") for text_part in AGENT_SELECTOR.split(","))
 LONG_S = 300.0
 HOSTILE_PODS = 6
 TURNS_PER_SESSION = 20
@@ -158,27 +158,31 @@ async def stir(cluster, uniform):
                     await client.delete(PODS, f"hostile-{number}", "hostile")
         turns += 1
         await add_pods(cluster, reference)
-        words = [word for word in HOSTILE if isinstance(word, str) and len(word) < 1000]
-        word = uniform.choice(words)
-        mark = {"metadata": {"annotations": {"example.com/stirred": str(time.time_ns())}}}
-        note = {"session": word, "at": word, "priorAnnotations": {}}
-        text = uniform.choice([word, str(note).replace("'", '"'), "{}", "[" * 50])
+        texts = [
+            text_part
+            for text_part in HOSTILE
+            if isinstance(text_part, str) and len(text_part) < 1000
+        ]
+        text_part = uniform.choice(texts)
+        change = {"metadata": {"annotations": {"example.com/stirred": str(time.time_ns())}}}
+        note = {"session": text_part, "at": text_part, "priorAnnotations": {}}
+        text = uniform.choice([text_part, str(note).replace("'", '"'), "{}", "[" * 50])
         owned = {"metadata": {"annotations": {"gpuward.io/session": text}}}
         for resource, name, namespace, patch in (
-            (NODES, HOSTILE_NODE, None, uniform.choice([mark, owned])),
-            (GPU_NODE_HEALTHS, HOSTILE_NODE, None, mark),
-            (PODS, f"hostile-{uniform.randrange(HOSTILE_PODS)}", "hostile", mark),
-            (PODS, "hostile-agent", "gpuward", mark),
-            (POD_DISRUPTION_BUDGETS, "hostile-0", "hostile", mark),
-            (DAEMON_SETS, "hostile-ds", "hostile", mark),
-            (PAUSES, "hostile-pause", None, mark),
+            (NODES, HOSTILE_NODE, None, uniform.choice([change, owned])),
+            (GPU_NODE_HEALTHS, HOSTILE_NODE, None, change),
+            (PODS, f"hostile-{uniform.randrange(HOSTILE_PODS)}", "hostile", change),
+            (PODS, "hostile-agent", "gpuward", change),
+            (POD_DISRUPTION_BUDGETS, "hostile-0", "hostile", change),
+            (DAEMON_SETS, "hostile-ds", "hostile", change),
+            (PAUSES, "hostile-pause", None, change),
         ):
             with suppress(ApiError):
                 await client.patch(resource, name, patch, namespace)
         found, _ = await client.list(QUARANTINES, field_selector=f"spec.nodeName={HOSTILE_NODE}")
         for session in found[-2:]:
             with suppress(ApiError):
-                await client.patch(QUARANTINES, session["metadata"]["name"], mark)
+                await client.patch(QUARANTINES, session["metadata"]["name"], change)
         await asyncio.sleep(0.2)
 
 
@@ -225,11 +229,11 @@ async def test_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path
             mutator.chosen = partial(hostile_of, {"pods"})
             await cluster.health.fail(HOSTILE_NODE, XID_79)
 
-            async def looked_at() -> bool:
+            async def listed() -> bool:
                 return "pods" in mutator.count
 
             # Once drained, its pods are checked every minute or two only.
-            await cluster.until(looked_at, "the pods of the hostile node, mutated")
+            await cluster.until(listed, "the pods of the hostile node, mutated")
             stirring = asyncio.create_task(stir(cluster, uniform))
             ends = time.monotonic() + FOR_S
             while (now := time.monotonic()) < ends or (
@@ -250,8 +254,8 @@ async def test_mutated_objects_of_every_kind_stop_nothing_else(cluster, tmp_path
             assert one._process is not None
             assert one._process.poll() is None, f"it ended (seed {SEED})"
             served = dict(sorted(mutator.count.items()))
-            said = f"{rounds} rounds, {sum(served.values())} mutated objects served: {served}"
-            sys.stdout.write(f"\nseed {SEED}: {said}\n")
+            summary = f"{rounds} rounds, {sum(served.values())} mutated objects served: {served}"
+            sys.stdout.write(f"\nseed {SEED}: {summary}\n")
         assert wrong(one) == ([], False), f"seed {SEED}"
         assert set(served) >= AT_LEAST
         if FOR_S >= LONG_S:

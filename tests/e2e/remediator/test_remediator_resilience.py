@@ -28,21 +28,21 @@ def fetch(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-async def says(one: RemediatorProcess, words: str) -> None:
+async def wait_for_log(one: RemediatorProcess, expected: str) -> None:
     """Wait until it has logged the words."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not one.said(words):  # noqa: ASYNC110 - a file's lines
+        while not one.said(expected):  # noqa: ASYNC110 - a file's lines
             await asyncio.sleep(0.05)
 
 
-async def is_unready(one: RemediatorProcess, words: str) -> None:
+async def is_unready(one: RemediatorProcess, expected: str) -> None:
     """Wait until its probe gives those words as the reason; it is unready all the while."""
-    await says(one, '"event": "started"')
+    await wait_for_log(one, '"event": "started"')
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             status, why = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/readyz")
             assert status == 503
-            if words in why:
+            if expected in why:
                 return
             await asyncio.sleep(0.05)
 
@@ -113,26 +113,26 @@ async def test_missing_definitions_are_named_with_the_remedy(tmp_path):
     async with control_plane() as plane:
         one = RemediatorProcess(tmp_path, plane.kubeconfig)
         with running(one):
-            await says(one, "gpuquarantines.gpuward.io is missing")
+            await wait_for_log(one, "gpuquarantines.gpuward.io is missing")
             await is_unready(one, "kubectl apply -k daemonset/crds")
 
 
-async def kubectl(fleet, *words: str) -> str:
+async def kubectl(fleet, *expected: str) -> str:
     """What an operator is reported, standard output and error together, in one line."""
     place = ("--kubeconfig", str(fleet.plane.kubeconfig))
-    _, out, err = await asyncio.to_thread(run_command, *words, *place)
+    _, out, err = await asyncio.to_thread(run_command, *expected, *place)
     return " ".join((out + err).split())
 
 
-async def lease_says(fleet, key: str, words: str) -> None:
+async def lease_has(fleet, key: str, expected: str) -> None:
     """Wait until its Lease reports it; "" for nothing."""
 
     async def said() -> bool:
         lease = await fleet.client.get(LEASES, "gpuward-remediator", "gpuward")
         found = (lease["metadata"].get("annotations") or {}).get(key, "")
-        return words in found if words else not found
+        return expected in found if expected else not found
 
-    await fleet.until(said, f"{key} of the Lease: {words or 'nothing'}")
+    await fleet.until(said, f"{key} of the Lease: {expected or 'nothing'}")
 
 
 async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fleet, tmp_path):
@@ -147,7 +147,7 @@ async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fl
             times=None,
         )
         await fleet.health.fail("gpu-0001", XID_79)
-        await lease_says(fleet, "gpuward.io/unable", "the remediator may not open a session")
+        await lease_has(fleet, "gpuward.io/unable", "the remediator may not open a session")
         why = await kubectl(fleet, "why", "gpu-0001")
         assert "nothing: the leading remediator cannot act, since" in why
         assert "the remediator may not open a session for the node (403" in why
@@ -156,4 +156,4 @@ async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fl
         assert "FAIL leader: one leads and cannot act" in await kubectl(fleet, "preflight")
         lost.times = 0
         await phase(fleet, "gpu-0001", "Quarantined")
-        await lease_says(fleet, "gpuward.io/unable", "")
+        await lease_has(fleet, "gpuward.io/unable", "")

@@ -71,8 +71,8 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         about = ("Pod", "serving", pod["metadata"]["name"], pod["metadata"]["uid"])
         its = told["involvedObject"]
         assert (its["kind"], its["namespace"], its["name"], its["uid"]) == about
-        said = f"Evicted from node {node}, which is out of service for {XID} (Fatal) on GPU "
-        assert told["message"].startswith(said)
+        expected = f"Evicted from node {node}, which is out of service for {XID} (Fatal) on GPU "
+        assert told["message"].startswith(expected)
         assert session["metadata"]["name"] in told["message"]
 
 

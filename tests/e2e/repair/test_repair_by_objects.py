@@ -104,12 +104,14 @@ async def standing(cluster: Cluster) -> RemediatorProcess:
     return RemediatorProcess(cluster.plane.folder / "one", kubeconfig, policy=QUICK + ladder())
 
 
-def said(cluster: Cluster, reason: str, words: str) -> Callable[[], Awaitable[Object | None]]:
+def blocked_with(
+    cluster: Cluster, reason: str, message: str
+) -> Callable[[], Awaitable[Object | None]]:
     async def there() -> Object | None:
         found = await sessions(cluster, NODE)
         blocked = condition_of(found[-1], "Blocked") if found else {}
         fits = blocked.get("status") == "True" and blocked["reason"] == reason
-        return found[-1] if fits and words in blocked["message"] else None
+        return found[-1] if fits and message in blocked["message"] else None
 
     return there
 
@@ -129,7 +131,8 @@ async def test_s39_the_ladder_is_climbed_through_objects_each_asked_once(
 
         # Made: not served at first; then it is there, under the session's name, and lies.
         await cluster.until(
-            said(cluster, "RepairRefused", "does not serve rebootnodes"), "what is not installed"
+            blocked_with(cluster, "RepairRefused", "does not serve rebootnodes"),
+            "what is not installed",
         )
         await define(cluster, REBOOTS.group)
         session = await phase(cluster, NODE, "Repairing")

@@ -75,7 +75,9 @@ async def asks(cluster: Cluster, node: str, kind: str) -> bool:
     return any(c["type"] == kind and c["status"] == "True" for c in conditions)
 
 
-async def whole_session(cluster: Cluster, node: str, one: RemediatorProcess) -> tuple[Object, int]:
+async def complete_session(
+    cluster: Cluster, node: str, one: RemediatorProcess
+) -> tuple[Object, int]:
     """From the fault to the release; the session and how often the node was rebooted."""
     provider = Provider(cluster, node)
     await cluster.add_pod(f"on-{node}", node, terminationGracePeriodSeconds=0)
@@ -113,7 +115,7 @@ async def test_killed_at_each_write_of_a_repair_it_ends_the_same_way(
         await leads(cluster, "one")
         for node, number in zip(names, count(part + 1, PARTS), strict=False):
             stop = cluster.plane.faults.at_write(number, one.kill, agent=AGENT, path=NO_LEASE)
-            session, reboots = await whole_session(cluster, node, one)
+            session, reboots = await complete_session(cluster, node, one)
             cluster.plane.faults.clear()
             status = session["status"]
             ladder = [(step["step"], step["state"]) for step in status["repair"]]

@@ -68,8 +68,8 @@ def run_command(*arguments: str) -> tuple[int, str, str]:
 
 
 def stable(text: str) -> str:
-    for pattern, word in _RANDOM:
-        text = pattern.sub(word, text)
+    for pattern, replacement in _RANDOM:
+        text = pattern.sub(replacement, text)
     return text
 
 

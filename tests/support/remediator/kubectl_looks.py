@@ -32,6 +32,6 @@ def look(
     return NodeLook(**{**found, **changes})
 
 
-def told(seen: NodeLook) -> str:
+def summary(seen: NodeLook) -> str:
     """What `why` says of it, in one line."""
     return " ".join(" ".join(why_lines(seen)).split())

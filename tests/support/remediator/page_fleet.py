@@ -66,7 +66,7 @@ def sick(name: str, **changes: Any) -> NodeView:
     return node(name, labels=labels, **changes)
 
 
-def verdict(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
+def health_of(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
     gpus = tuple(
         GpuStatus(
             uuid=f"GPU-{name}-{i}", index=i, serial=f"S{i}", product="H100",
@@ -204,7 +204,7 @@ class FixedSource(LiveSource):
 
     async def health(self, node: str) -> HealthView | None:
         self.asked.append(node)
-        return verdict(node, message="Read just now.")
+        return health_of(node, message="Read just now.")
 
 
 def fleet_html(of: PageState, **wanted: str) -> str:
@@ -242,5 +242,5 @@ def big_state(nodes: int = 5000, sessions: int = 500) -> PageState:
             for number, name in enumerate(names)
         ],
         [session(f"{name}-0badcafe", name) for name in ill],
-        [verdict(name) for name in ill],
+        [health_of(name) for name in ill],
     )

@@ -9,7 +9,7 @@ from rules.api.timestamps import format_time
 from tests.support.remediator.kubectl_objects import NOW
 
 RECORDS = Resource("gpuward.io", "v1alpha1", "gpurecords", False, "GPURecord")
-LEMON = "GPU-0badcafe-1111-2222-3333-444444444444"
+REPEATED = "GPU-0badcafe-1111-2222-3333-444444444444"
 DAY = 86_400.0
 
 
@@ -34,8 +34,8 @@ def records() -> list[dict[str, Any]]:
         event(8, cameBackAfter=int(5.9 * DAY)),
         event(2),
     ]
-    lemon = {
-        "scope": "GPU", "uuid": LEMON, "serial": "1650000000001", "product": "NVIDIA H100",
+    repeated = {
+        "scope": "GPU", "uuid": REPEATED, "serial": "1650000000001", "product": "NVIDIA H100",
         "places": [{"node": "gpu-healthy", "slot": "0000:3b:00.0", "since": days_ago(60)}],
         "events": back, "counters": {"faults": 5}, "message": "written some time ago",
     }  # fmt: skip
@@ -53,6 +53,6 @@ def records() -> list[dict[str, Any]]:
     return [
         {"apiVersion": "gpuward.io/v1alpha1", "kind": "GPURecord",
          "metadata": {"name": name, "creationTimestamp": days_ago(60)}, "status": status}
-        for name, status in ((LEMON.lower(), lemon), ("gpu-1badcafe", once),
+        for name, status in ((REPEATED.lower(), repeated), ("gpu-1badcafe", once),
                              ("node-gpu-blocked", node))
     ]  # fmt: skip

@@ -141,8 +141,8 @@ class RemediatorProcess:
         """What it logged so far."""
         text = self.log.read_text() if self.log.exists() else ""
         # Hostile names may hold what else ends a line; the last one may be half written.
-        whole = text.split("\n")[:-1]
-        return [json.loads(line) for line in whole if line.startswith("{")]
+        complete = text.split("\n")[:-1]
+        return [json.loads(line) for line in complete if line.startswith("{")]
 
     def said(self, pattern: str) -> bool:
         """Whether any log line matches."""

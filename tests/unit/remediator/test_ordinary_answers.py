@@ -64,8 +64,14 @@ async def leader(folder):
     sick node.
     """
     (folder / "policy").write_text(POLICY)
-    words = ["run", "--kubeconfig", str(folder / "kubeconfig"), "--policy", str(folder / "policy")]
-    arguments = make_parser({}).parse_args(words)
+    expected = [
+        "run",
+        "--kubeconfig",
+        str(folder / "kubeconfig"),
+        "--policy",
+        str(folder / "policy"),
+    ]
+    arguments = make_parser({}).parse_args(expected)
     access = Access(arguments.kubeconfig)
     await access.load()
     replica = Replica(run_settings(arguments, {}), access, Border(clock=FastClock))

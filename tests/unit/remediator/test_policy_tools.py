@@ -35,9 +35,9 @@ def test_a_config_map_of_something_else_is_said(tmp_path, capsys):
 def test_a_dash_is_standard_input(text, code, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["policy", "check", "-"]) == code
-    said = capsys.readouterr()
-    assert "standard input" in said.out + said.err
-    assert said.err.count("\n") == (1 if code else 0)
+    output = capsys.readouterr()
+    assert "standard input" in output.out + output.err
+    assert output.err.count("\n") == (1 if code else 0)
 
 
 def test_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(tmp_path, capsys):
@@ -45,13 +45,13 @@ def test_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(tm
     path = tmp_path / "map.yaml"
     path.write_text(MAP)
     assert main(["policy", "show", str(path)]) == 0
-    said = capsys.readouterr()
-    assert "mode: Enforce" in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert "mode: Enforce" in output.out
+    assert output.err == ""
     assert main(["policy", "show"]) == 0
-    said = capsys.readouterr()
-    assert "mode: Shadow" in said.out
-    assert said.err.startswith("These are the defaults.")
+    output = capsys.readouterr()
+    assert "mode: Shadow" in output.out
+    assert output.err.startswith("These are the defaults.")
 
 
 def test_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):

@@ -12,7 +12,7 @@ from tests.support.run.commands import exit_status
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected"),
     [
         pytest.param(["run", "--kubeconfig", "/nowhere"], "/nowhere does not exist", id="no file"),
         pytest.param(["run", "--listen", "x"], "HOST:PORT", id="listen address"),
@@ -25,7 +25,7 @@ from tests.support.run.commands import exit_status
 )
 def test_wrong_use_ends_with_64_and_one_sentence(
     arguments: list[str],
-    words: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -39,23 +39,23 @@ def test_wrong_use_ends_with_64_and_one_sentence(
     # It sets the loggers of the entire process up for good, and those of the tests after this one.
     monkeypatch.setattr("remediator.run.configure_logs", lambda: None)
     assert exit_status(main, arguments) == 64
-    said = capsys.readouterr().err
-    assert words in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert expected in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "expected"),
     [([], "run the controller"), (["policy"], "validate a policy file and print its errors")],
     ids=["no command", "no action"],
 )
 def test_without_a_command_the_help_is_shown(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_status(main, arguments) == 0
-    said = capsys.readouterr()
-    assert words in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert expected in output.out
+    assert output.err == ""
 
 
 HEAVY = ("structlog", "prometheus_client", "rich", "pydantic")
@@ -75,16 +75,16 @@ print([name for name in sys.argv[1].split(",") if name in sys.modules])
 
 
 @pytest.mark.parametrize(
-    ("words", "heavy"),
+    ("expected", "heavy"),
     [
         pytest.param(("--help",), (*HEAVY, "asyncio", "aiohttp", "msgspec", "yaml"), id="help"),
         pytest.param(("fleet",), (*HEAVY, *OF_OTHER_COMMANDS), id="fleet"),
     ],
 )
-def test_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, words, heavy):
+def test_a_command_reads_nothing_heavy_that_it_does_not_need(tmp_path, expected, heavy):
     """Not a timed assertion: what costs the half second is named."""
     with cluster(tmp_path) as kubectl:
-        given = ["--kubeconfig", str(kubectl.kubeconfig), *words]
+        given = ["--kubeconfig", str(kubectl.kubeconfig), *expected]
         done = subprocess.run(
             [sys.executable, "-c", LOADED, ",".join(heavy), *given],
             capture_output=True, text=True, check=False, cwd=REPOSITORY,

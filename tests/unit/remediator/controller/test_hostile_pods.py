@@ -53,11 +53,11 @@ async def test_a_pod_that_is_not_understood_hides_no_other(cluster):
 
 @pytest.mark.parametrize("steered", [Evicting.GO, Evicting.PROBE])
 @pytest.mark.parametrize(
-    ("code", "reason", "says"),
+    ("code", "reason", "expected"),
     [(500, "PodsNotListed", "tried again"), (403, "MissingPermission", "grant")],
 )
 async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
-    cluster, monkeypatch, code, reason, says, steered
+    cluster, monkeypatch, code, reason, expected, steered
 ):
     monkeypatch.setattr(drains, "_FAILED_S", 0.1)  # the pause between two tries
     async with draining(cluster) as setting:
@@ -72,9 +72,9 @@ async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
         await until(lambda: setting.drains.plan("n1") is not None)
         plan = setting.drains.plan("n1")
         assert (plan.blocked_reason, plan.drained, plan.evict) == (reason, False, ())
-        assert says in plan.unlisted.why
+        assert expected in plan.unlisted.why
         broken.times = broken.hits
-        await until(lambda: not setting.drains.plan("n1").unseen)
+        await until(lambda: not setting.drains.plan("n1").unlisted)
 
 
 async def owned(cluster, name, uid, kind="ReplicationController", api_version="v1"):

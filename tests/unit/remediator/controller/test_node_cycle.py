@@ -33,20 +33,20 @@ async def setting(tmp_path):
             yield found
 
 
-async def told(setting):
+async def event_messages(setting):
     events, _ = await setting.client.list(EVENTS, "default")
     return [event["message"] for event in events if event["reason"] == "QuarantineNeedsHuman"]
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
+    ("code", "expected"),
     [
         (403, "grant it patch on gpuquarantines/status"),
         (422, "update the definitions of gpuward"),
         (413, "does not let the remediator write the status"),
     ],
 )
-async def test_a_refused_status_is_said_on_the_node_once(setting, code, says):
+async def test_a_refused_status_is_said_on_the_node_once(setting, code, expected):
     body = json.dumps({"kind": "Status", "message": "no", "code": code}).encode()
     refused = setting.cluster.server.faults.add(
         Fault(method="PATCH", path="gpuquarantines/.*/status$", times=None, status=code, body=body)
@@ -58,11 +58,11 @@ async def test_a_refused_status_is_said_on_the_node_once(setting, code, says):
         setting.cluster.clock.ahead_s += 60
     assert refused.hits >= 3
     for _ in range(100):
-        if await told(setting):
+        if await event_messages(setting):
             break
-    (message,) = await told(setting)
+    (message,) = await event_messages(setting)
     assert "Session s-n1 of this node does not go on" in message
-    assert says in message
+    assert expected in message
 
     refused.times = refused.hits
     await cycle.check("n1")
@@ -82,7 +82,7 @@ async def test_a_mark_that_is_put_on_takes_its_record_and_its_event_along(settin
     event = d.EmitEvent(
         node="n1", node_uid="n", kind="Warning", reason="r", message="m", at=0.0, key="k"
     )
-    mark = d.TaintAndCordon(node="n1", node_uid="n", session="s", patch={})
+    taint = d.TaintAndCordon(node="n1", node_uid="n", session="s", patch={})
 
     def decision(*parts: d.Write) -> d.Decision:
         return d.Decision(step="s", because="b", status=status, writes=parts)
@@ -91,7 +91,7 @@ async def test_a_mark_that_is_put_on_takes_its_record_and_its_event_along(settin
     kept, wait_s = writes.spread(session, decision(record, event))
     assert kept == ()
     assert wait_s is not None
-    together = (mark, record, event)
+    together = (taint, record, event)
     assert writes.spread(session, decision(*together)) == (together, None)
 
 
@@ -110,10 +110,10 @@ async def test_a_failed_read_forgets_no_deleted_session(tmp_path, asked):
             cluster.server.faults.add(failing)
             setting.world.deleted["n0"] = (gone,)
             cycle = cycle_of(setting, [])
-            looked = await cycle.check("n0")
+            result = await cycle.check("n0")
             assert failing.hits
-            assert looked.again_in_s is not None
-            assert looked.again_in_s <= 10
+            assert result.again_in_s is not None
+            assert result.again_in_s <= 10
             assert setting.world.deleted["n0"] == (gone,)
             failing.times = failing.hits
             cluster.clock.ahead_s += 20
@@ -156,13 +156,15 @@ async def test_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_r
 async def test_what_an_older_definition_drops_is_said_once_on_the_node(older):
     cycle = cycle_of(older, [])
     await open_session(older, "n1")
-    told: list[str] = []
+    event_messages: list[str] = []
     for _ in range(20):
         await cycle.check("n1")
         older.cluster.clock.ahead_s += 2
         events, _ = await older.client.list(EVENTS, "default")
-        told = [event["message"] for event in events if "do not keep" in event["message"]]
-    (message,) = told
+        event_messages = [
+            event["message"] for event in events if "do not keep" in event["message"]
+        ]
+    (message,) = event_messages
     assert "status.evidence, status.message, status.reason" in message
     assert "kubectl apply -k daemonset/crds" in message
 
@@ -197,9 +199,9 @@ async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
 
     while not await quarantined():
         pass
-    looked = await cycle.check("n1")
-    assert looked.again_in_s is not None
-    assert looked.again_in_s <= 5.0
+    result = await cycle.check("n1")
+    assert result.again_in_s is not None
+    assert result.again_in_s <= 5.0
     node = setting.caches.nodes.items["n1"]
     spec = {"session": "s-n1", "nodeName": "n1", "nodeUID": node.uid, "kernelLog": "x"}
     spec["sha256"] = digest(spec)

@@ -25,9 +25,9 @@ def of_path(path: Path) -> PolicySource:
 def test_a_replica_that_starts_with_a_bad_file_is_in_shadow_and_says_so(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(TYPO)
-    said = of_path(file).trouble
-    assert "drain.fatalTimout is not a known key" in said
-    assert said.endswith(
+    status = of_path(file).trouble
+    assert "drain.fatalTimout is not a known key" in status
+    assert status.endswith(
         "; this replica has read no policy since it started and is in Shadow, which nobody chose: "
         "nothing is done for nodes that fail."
     )
@@ -71,13 +71,13 @@ def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Pa
 
     file.write_text(TYPO)
     replica.reload(clock)
-    said = replica.trouble
-    assert "; since " in said
-    assert said.endswith(" this replica goes on by the last good one.")
+    status = replica.trouble
+    assert "; since " in status
+    assert status.endswith(" this replica goes on by the last good one.")
     clock.at += 600
     file.write_text(f"{TYPO}# still\n")
     replica.reload(clock)
-    assert replica.trouble == said, "since it first was"
+    assert replica.trouble == status, "since it first was"
 
     file.write_text("mode: Enforce\n# mended\n")
     replica.reload(clock)
@@ -102,31 +102,31 @@ def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> Non
     began = clock.now()
     assert report.annotations() == {}, "a list made again is no news"
     clock.at += 6
-    said = leader_status(report.annotations())
-    assert (said.unable, said.unable_since) == ("listing nodes is refused (403)", began)
+    status = leader_status(report.annotations())
+    assert (status.unable, status.unable_since) == ("listing nodes is refused (403)", began)
     why = ""
     assert report.annotations() == {}
     why = "PDBs are refused (403)."
     clock.at += 60
     report.annotations()
     clock.at += 6
-    said = leader_status(report.annotations())
-    assert (said.unable, said.unable_since) == ("PDBs are refused (403)", began + 66)
+    status = leader_status(report.annotations())
+    assert (status.unable, status.unable_since) == ("PDBs are refused (403)", began + 66)
 
 
 def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
     clock, file = VirtualClock(), tmp_path / "policy.yaml"
     policy = of_file(file, "budgit: {}\n")
-    said = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
-    assert "budgit is not a known key" in said.unread
-    assert said.last_good == ""
+    status = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
+    assert "budgit is not a known key" in status.unread
+    assert status.last_good == ""
 
     policy = of_file(file, "mode: Enforce\n")
     file.write_text("budgit: {}\n")
     policy.reload(clock)
-    said = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
-    assert "budgit is not a known key" in said.last_good
-    assert said.unread == ""
+    status = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
+    assert "budgit is not a known key" in status.last_good
+    assert status.unread == ""
 
 
 def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
     refusals.note(opened, Answer(code=403, body=b'{"kind":"Status","message":"is forbidden"}'))
     report.annotations()
     clock.at += 6
-    said = leader_status(report.annotations())
-    assert said.unable.startswith("the remediator may not open a session for the node (403")
+    status = leader_status(report.annotations())
+    assert status.unable.startswith("the remediator may not open a session for the node (403")
     clock.at += 600
     assert report.annotations() == {}, "nobody has tried it again for long"
     refusals.note(opened, Answer(code=409, body=b'{"kind":"Status","message":"exists"}'))

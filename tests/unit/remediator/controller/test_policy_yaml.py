@@ -7,7 +7,7 @@ from rules.policy.policy import Policy
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("mode: Shadow\nmode: Enforce\n",
                      "p: is not YAML: mode is given twice, in lines 1 and 2; keep", id="twice"),
@@ -35,11 +35,11 @@ from rules.policy.policy import Policy
                      id="unknown"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
+def test_what_is_wrong_is_said_with_its_place(text: str, message: str) -> None:
     for given in (text, text.encode()):
         found = decode_policy(given, "p")
         assert not isinstance(found, Policy)
-        assert found[0].startswith(said)
+        assert found[0].startswith(message)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "mode: Enforce\n"])
@@ -59,7 +59,7 @@ data: {policy.yaml: "mode: %s"}
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("mode: Enforce\n---\nmode: Shadow\n", "p: holds 2 policies; give it one of them"),
         (f"mode: Enforce\n---\n{STREAM % 'Shadow'}", "p: holds 2 policies; give it one of them"),
@@ -69,8 +69,8 @@ data: {policy.yaml: "mode: %s"}
          "p: is not YAML: kind is given twice, in lines 6 and 9; keep one of them"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_policy_among_others_is_told_of_it(text: str, said: str) -> None:
-    assert decode_policy(text, "p", config_map=True) == [said]
+def test_what_is_wrong_with_a_policy_among_others_is_told_of_it(text: str, message: str) -> None:
+    assert decode_policy(text, "p", config_map=True) == [message]
 
 
 def test_a_policy_without_a_kind_is_found_beside_other_objects() -> None:
@@ -92,7 +92,7 @@ SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(STREAM + "---\n" + STREAM, "holds 2 policies", id="two"),
         pytest.param(
@@ -110,12 +110,12 @@ SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
     ],
 )
 def test_what_is_no_policy_is_called_by_its_name_with_the_way_to_check_it(
-    text: str, said: str
+    text: str, message: str
 ) -> None:
     found = decode_policy(text.replace("%s", "Shadow"), "p", config_map=True)
     assert isinstance(found, list)
     (sentence,) = found
-    assert said in sentence
+    assert message in sentence
     assert "byte string" not in sentence
 
 
@@ -134,7 +134,7 @@ def test_the_one_policy_is_found_wherever_it_stands(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         ("1:30", "base 60"),
         ("1:30.5", "base 60"),
@@ -143,6 +143,6 @@ def test_the_one_policy_is_found_wherever_it_stands(text: str) -> None:
         (str(-(2**63) - 1), "64 bits"),
     ],
 )
-def test_a_number_that_yaml_reads_as_another_is_refused(number: str, said: str) -> None:
+def test_a_number_that_yaml_reads_as_another_is_refused(number: str, message: str) -> None:
     problem = str(decode_policy(f"budget: {{minimum: {number}}}", "p.yaml"))
-    assert said in problem
+    assert message in problem

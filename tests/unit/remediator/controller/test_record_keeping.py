@@ -185,9 +185,9 @@ async def test_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
 
 async def test_what_this_process_writes_of_a_session_is_heard_at_once(cluster):
     """The watch brings it when the cache holds it already, and then nothing has changed."""
-    told = []
+    wakeups = []
     async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:
-        setting.world.learned = lambda before, after: told.append(session_nodes(before, after))
+        setting.world.learned = lambda before, after: wakeups.append(session_nodes(before, after))
         for version, phase in enumerate(("Draining", "Released", "Released"), start=1_000_001):
             setting.world.learn_session(
                 QuarantineView(
@@ -196,4 +196,4 @@ async def test_what_this_process_writes_of_a_session_is_heard_at_once(cluster):
                     status=QuarantineStatus(phase=phase),
                 )
             )
-    assert told == [{"n1"}, {"n1"}, set()]
+    assert wakeups == [{"n1"}, {"n1"}, set()]

@@ -79,13 +79,15 @@ async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
                 setting.world.healths[name] = reported(name)
             fleet.permit("")
             fleet.compare()
-            assert told(parts) == {(name, "ThermalSlowdown", f"{rack}=r0") for name in hot}
+            assert common_causes(parts) == {
+                (name, "ThermalSlowdown", f"{rack}=r0") for name in hot
+            }
             setting.world.healths.clear()
             fleet.compare()
-            assert told(parts), "it is not looked for at every change"
+            assert common_causes(parts), "it is not looked for at every change"
             clock.at += 5.0
             fleet.compare()
-            assert told(parts) == set()
+            assert common_causes(parts) == set()
 
 
 def reported(name):
@@ -95,7 +97,7 @@ def reported(name):
     return HealthView(metadata=TimedMeta(name=name), status=HealthStatus(incidents=(incident,)))
 
 
-def told(parts):
+def common_causes(parts):
     """Node, reason and what is shared, of each series."""
     (family,) = parts.metrics.node_common_cause.collect()
     names = ("node", "reason", "shared")

@@ -59,12 +59,12 @@ class Scouting:
 
     def __init__(self, setting):
         self.kueue = Kueue()
-        self.told: list[int] = []
+        self.wakeups: list[int] = []
         self.scout = GangScout(
             setting.edge(),
             DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches),
             cast("KueueWorkloads", self.kueue),
-            fleet_changed=lambda: self.told.append(1),
+            fleet_changed=lambda: self.wakeups.append(1),
         )
 
 
@@ -80,9 +80,9 @@ async def test_gangs_of_waiting_nodes_are_found_and_others_are_not_read(cluster)
             "n1": [JOBSET]
         }
         assert setting.world.gangs["n1"][0].topology_aware
-        assert len(scouting.told) == 1
+        assert len(scouting.wakeups) == 1
         await scouting.scout.sweep()
-        assert len(scouting.told) == 1, "nothing new is no news"
+        assert len(scouting.wakeups) == 1, "nothing new is no news"
 
 
 async def test_what_kueue_replaces_is_news_when_it_begins_and_when_it_ends(cluster):
@@ -97,7 +97,7 @@ async def test_what_kueue_replaces_is_news_when_it_begins_and_when_it_ends(clust
         cluster.clock.ahead_s += 6
         await scouting.scout.sweep()
         assert setting.world.snapshot().kueue_unhealthy == {}
-        assert len(scouting.told) == 2
+        assert len(scouting.wakeups) == 2
 
 
 async def test_a_node_that_cannot_be_read_stays_unread_and_the_next_is_read(cluster):

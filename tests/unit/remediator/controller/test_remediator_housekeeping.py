@@ -56,15 +56,15 @@ async def written_an_hour_ago(cluster):
 async def agent_pod(cluster, *, ready):
     labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent"}
     now = format_time(cluster.clock.now())
-    said = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
+    health = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
     return await made(
         cluster.client, PODS, "agent-n1", "gpuward", meta={"labels": labels},
         spec={"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
-        status={"phase": "Running", "conditions": [said]},
+        status={"phase": "Running", "conditions": [health]},
     )  # fmt: skip
 
 
-async def said(cluster):
+async def health(cluster):
     node = await cluster.client.get(NODES, "n1")
     condition = next(
         (c for c in node["status"]["conditions"] if c["type"] == "GPUHealthy"), {"status": ""}
@@ -89,10 +89,10 @@ async def test_an_agent_that_is_gone_makes_the_node_unknown_after_its_time(
         keeper = housekeeping(setting)
         cluster.clock.ahead_s = early_min * MINUTE
         await keeper.sweep()
-        assert await said(cluster) == ("", None)
+        assert await health(cluster) == ("", None)
         cluster.clock.ahead_s = late_min * MINUTE
         await keeper.sweep()
-        assert await said(cluster) == ("Unknown", "unknown")
+        assert await health(cluster) == ("Unknown", "unknown")
         writes = len(cluster.writes())
         await until(
             lambda: setting.caches.nodes.items["n1"].labels.get("gpuward.io/health") == "unknown"
@@ -188,10 +188,10 @@ async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
         await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
         cluster.clock.ahead_s = 6 * MINUTE
         await keeper.sweep()
-        assert await said(cluster) == ("", None), "there was no health status a moment ago"
+        assert await health(cluster) == ("", None), "there was no health status a moment ago"
         keeper.check_soon("n1")
         await keeper.sweep()
-        assert await said(cluster) == ("Unknown", "unknown")
+        assert await health(cluster) == ("Unknown", "unknown")
 
 
 def knows(setting, sessions):

@@ -14,7 +14,7 @@ class Setting:
     """A loop over one node, which is at rest."""
 
     def __init__(self):
-        self.clock, self.acts, self.looked_at = VirtualClock(at=0.0), True, []
+        self.clock, self.acts, self.checked_at = VirtualClock(at=0.0), True, []
         self.doubt, self.queue = "", WorkQueue(self.clock)
         nodes, healths = (SimpleNamespace(items={"n1": None}) for _ in range(2))
         world = self.world = SimpleNamespace(
@@ -38,7 +38,7 @@ class Setting:
         )
 
     async def check(self, name):
-        self.looked_at.append(self.clock.elapsed())
+        self.checked_at.append(self.clock.elapsed())
         return CheckResult()
 
     async def run(self, until_s, acts):
@@ -55,28 +55,28 @@ class Setting:
 async def test_what_fell_due_while_it_might_not_act_is_looked_at_afterwards():
     setting = Setting()
     await setting.run(30, acts=lambda at: not 5 <= at < 20)
-    assert [at for at in setting.looked_at if at < 5]
-    assert not [at for at in setting.looked_at if 6 <= at < 20]
-    assert [at for at in setting.looked_at if 20 <= at <= 22]
+    assert [at for at in setting.checked_at if at < 5]
+    assert not [at for at in setting.checked_at if 6 <= at < 20]
+    assert [at for at in setting.checked_at if 20 <= at <= 22]
 
 
 async def test_a_replica_that_may_not_act_looks_at_nothing():
     setting = Setting()
     await setting.run(30, acts=lambda at: False)
-    assert setting.looked_at == []
+    assert setting.checked_at == []
 
 
 async def test_sessions_are_looked_at_when_a_view_becomes_old_and_when_it_is_fresh():
     setting = Setting()
     await setting.run(10, acts=lambda at: True)
-    setting.looked_at.clear()
+    setting.checked_at.clear()
     setting.doubt = "what is known of gpuwardpauses is too old to act on"
     await setting.run(20, acts=lambda at: True)
-    assert setting.looked_at
-    setting.looked_at.clear()
+    assert setting.checked_at
+    setting.checked_at.clear()
     setting.doubt = ""
     await setting.run(30, acts=lambda at: True)
-    assert setting.looked_at
+    assert setting.checked_at
     assert setting.world.observing_since > setting.clock.now() - 15, (
         "silence before proves nothing"
     )
@@ -95,4 +95,4 @@ async def test_a_take_over_looks_at_each_node_once_and_at_the_calm_ones_after_th
     for name in ("n1", "calm"):
         queue.done(name)
     await setting.run(setting.clock.at + 10, acts=lambda at: True)
-    assert setting.looked_at == []
+    assert setting.checked_at == []

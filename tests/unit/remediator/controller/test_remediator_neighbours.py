@@ -52,27 +52,27 @@ class TestMaintenance:
             await made(cluster.client, LEASES, name, NAMESPACE, spec=spec)
         return cluster
 
-    def keeper(self, cluster, told):
+    def keeper(self, cluster, wakeups):
         class World:
             maintenance_leases = {}  # noqa: RUF012 - one world per test
 
         world = World()
         groups = ApiGroups(cluster.api, cluster.clock)
         edge = some_edge(cluster.clock, api=cluster.api, world=world)
-        return world, MaintenanceLeases(edge, groups, changed=told.append)
+        return world, MaintenanceLeases(edge, groups, changed=wakeups.append)
 
     async def test_a_lease_is_known_by_its_node_and_forgotten_when_it_goes(self, leased):
-        told: list[str] = []
-        world, keeper = self.keeper(leased, told)
+        wakeups: list[str] = []
+        world, keeper = self.keeper(leased, wakeups)
         await keeper.sweep()
         assert list(world.maintenance_leases) == ["n1"]
         assert world.maintenance_leases["n1"].spec.holder_identity == "node-maintenance"
         await keeper.sweep()
-        assert told == ["n1"], "the same lease is no news"
+        assert wakeups == ["n1"], "the same lease is no news"
         await leased.client.delete(LEASES, "node-n1", NAMESPACE)
         await keeper.sweep()
         assert world.maintenance_leases == {}
-        assert told == ["n1", "n1"]
+        assert wakeups == ["n1", "n1"]
 
     async def test_a_lease_that_cannot_be_read_has_not_ended(self, leased):
         world, keeper = self.keeper(leased, [])

@@ -53,15 +53,15 @@ async def test_where_events_are_refused_the_drain_goes_on_and_that_is_said_once(
     fault = cluster.server.faults.fail(
         ApiError(403, "Forbidden", refusal), method="POST", path=".*/events", times=None
     )
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logs:
         async with draining(cluster) as setting:
             await setting.add_session("n1")
             for number in range(30):
                 await setting.add_pod(f"p{number}", "n1")
             setting.drains.steer("n1", Evicting.GO)
             await until(lambda: setting.memory("n1") and setting.memory("n1").evicted == 30)
-            await until(lambda: any(line["event"] == "events" for line in said))
-    problems = [line["problem"] for line in said if line["event"] == "events"]
+            await until(lambda: any(line["event"] == "events" for line in logs))
+    problems = [line["problem"] for line in logs if line["event"] == "events"]
     assert len(problems) == 1
     assert remedy in problems[0]
     assert refusal in problems[0]

@@ -42,14 +42,14 @@ async def test_a_part_begins_anew_with_back_off_and_is_counted() -> None:
         if len(began) % 2:
             raise OverflowError("a year too far")
 
-    with structlog.testing.capture_logs() as said, pytest.raises(asyncio.CancelledError):
+    with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
         await isolation.keep("housekeeping", part)
     waits = [b - a for a, b in itertools.pairwise(began)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0.5, 60.0)
     assert counted == ["housekeeping"] * 11
-    assert "OverflowError in test_isolation.py" in said[0]["error"]
-    assert "a year too far" not in said[0]["error"]
+    assert "OverflowError in test_isolation.py" in logs[0]["error"]
+    assert "a year too far" not in logs[0]["error"]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ async def test_a_part_begins_anew_with_back_off_and_is_counted() -> None:
 async def test_a_refusal_or_a_broken_connection_is_expected_in_every_part(error) -> None:
     counted: list[str] = []
     isolation = Isolation(VirtualClock(), counted.append)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logs:
         for part in PARTS:
             with isolation.guard(part, "x"):
                 raise error
     assert not counted
-    assert [line["event"] for line in said] == ["tried again later"] * len(PARTS)
+    assert [line["event"] for line in logs] == ["tried again later"] * len(PARTS)
 
 
 def test_an_answer_that_cannot_be_read_is_not_expected() -> None:
@@ -125,13 +125,13 @@ async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
         raise ZeroDivisionError("secret words")
 
     monkeypatch.setattr(node_cycle, "decide", stumbles)
-    looked = await cycle.check("n1")
-    assert looked.evicting is d.Evicting.NO
-    assert (looked.again_in_s or 0) >= 5
+    result = await cycle.check("n1")
+    assert result.evicting is d.Evicting.NO
+    assert (result.again_in_s or 0) >= 5
     session = await setting.client.get(QUARANTINES, "s-n1")
-    said = {c["type"]: c for c in session["status"]["conditions"]}
-    assert said["Blocked"]["reason"] == said["NeedsHuman"]["reason"] == "UnexpectedError"
-    assert "ZeroDivisionError in test_isolation.py" in said["Blocked"]["message"]
+    logs = {c["type"]: c for c in session["status"]["conditions"]}
+    assert logs["Blocked"]["reason"] == logs["NeedsHuman"]["reason"] == "UnexpectedError"
+    assert "ZeroDivisionError in test_isolation.py" in logs["Blocked"]["message"]
     assert "secret words" not in json.dumps(session)
     assert counted == ["look"]
     await cycle.check("n1")

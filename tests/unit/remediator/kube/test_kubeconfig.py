@@ -124,7 +124,7 @@ async def test_a_named_context_needs_no_current_one(tmp_path):
     assert access.host == "http://127.0.0.1:1"
 
 
-def replace_whole(path: str) -> None:
+def replace_file(path: str) -> None:
     """Another file of the same content, as kubelet swaps a volume's files."""
     partial = Path(f"{path}.partial")
     partial.write_text(Path(path).read_text())
@@ -136,7 +136,7 @@ async def test_a_file_that_was_replaced_is_noticed(tmp_path):
     access = Access(path)
     await access.load()
     assert not access.changed()
-    replace_whole(path)
+    replace_file(path)
     assert access.changed()
     await access.load()
     assert not access.changed()

@@ -157,13 +157,13 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
     class TooLateError(HeldError):
         pass
 
-    def last_look():
+    def last_check():
         raise TooLateError
 
     async with connected(tmp_path, handler) as (api, _):
         await api.call(CallQueue.READ, "GET", "/before")
         with pytest.raises(TooLateError):
-            await api.call(CallQueue.EVICT, "POST", "/evict", body={}, before_send=last_look)
+            await api.call(CallQueue.EVICT, "POST", "/evict", body={}, before_send=last_check)
         await api.call(CallQueue.READ, "GET", "/after")
     assert heard == ["/before", "/after"]
 
@@ -185,13 +185,13 @@ async def test_between_the_last_look_and_the_bytes_nothing_else_runs(tmp_path):
     def next_in_the_loop():
         heard_before_anything_else.append(heard.wait(2))
 
-    def last_look():
+    def last_check():
         asyncio.get_running_loop().call_soon(next_in_the_loop)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         async with talking_to(tmp_path, f"http://127.0.0.1:{server.server_port}") as (api, _):
-            await api.call(CallQueue.EVICT, "POST", "/evict", body={}, before_send=last_look)
+            await api.call(CallQueue.EVICT, "POST", "/evict", body={}, before_send=last_check)
         server.shutdown()
     assert heard_before_anything_else == [True]
 
@@ -252,14 +252,14 @@ async def test_records_follow_the_marks_that_are_under_way(tmp_path):
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        mark = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
+        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
         while not order:  # noqa: ASYNC110 - the other end of a connection
             await asyncio.sleep(0)
         record = asyncio.create_task(api.call(CallQueue.RECORD, "GET", "/record"))
         await api.call(CallQueue.READ, "GET", "/read")
         assert order == ["/mark", "/read"]
         answer.set()
-        await asyncio.gather(mark, record)
+        await asyncio.gather(taint, record)
     assert order == ["/mark", "/read", "/record"]
 
 
@@ -272,11 +272,11 @@ async def test_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        mark = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
+        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
         await asyncio.sleep(0)
         assert (await api.call(CallQueue.RECORD, "GET", "/record")).ok
-        mark.cancel()
-        await asyncio.gather(mark, return_exceptions=True)
+        taint.cancel()
+        await asyncio.gather(taint, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ async def talking_to(tmp_path, address):
         await api.close()
 
 
-async def said(api, path="/x", *, method="POST", body=b"{}", **options):
+async def send(api, path="/x", *, method="POST", body=b"{}", **options):
     options = {"before_send": lambda: None, "timeout_s": 5, **options}
     return await api.call(CallQueue.EVICT, method, path, body=body, **options)
 
@@ -59,10 +59,10 @@ async def test_a_held_write_is_not_heard_and_the_next_one_goes_out(tmp_path):
         raise HeldError("not now")
 
     async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
-        await said(api, "/first")
+        await send(api, "/first")
         with pytest.raises(HeldError, match="not now"):
-            await said(api, "/held", before_send=hold)
-        await said(api, "/last")
+            await send(api, "/held", before_send=hold)
+        await send(api, "/last")
     assert heard == ["/first", "/last"]
 
 
@@ -78,7 +78,7 @@ async def test_a_mistake_in_the_last_look_is_no_lost_connection(tmp_path):
 
     async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
         with pytest.raises(KeyError, match="a mistake"):
-            await said(api, before_send=look)
+            await send(api, before_send=look)
     assert heard == []
 
 
@@ -89,7 +89,7 @@ async def test_a_patch_or_an_eviction_that_may_have_happened_is_not_sent_again(t
             raw_server(b"", answer) as (address, heard),
             talking_to(tmp_path, address) as api,
         ):
-            assert (await said(api, method=method)).code == NO_ANSWER
+            assert (await send(api, method=method)).code == NO_ANSWER
             assert len(heard) == 1
 
 
@@ -101,14 +101,14 @@ async def test_a_redirect_is_an_answer_that_is_not_followed(tmp_path):
         raise web.HTTPTemporaryRedirect("/elsewhere")
 
     async with scripted_server(handler) as address, talking_to(tmp_path, address) as api:
-        assert (await said(api)).code == 307
+        assert (await send(api)).code == 307
     assert paths == ["/x"]
 
 
 async def test_an_answer_of_any_size_is_not_read(tmp_path):
     huge = b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n{}"
     async with raw_server(huge) as (address, _), talking_to(tmp_path, address) as api:
-        answer = await said(api)
+        answer = await send(api)
     assert answer.code == NO_ANSWER
     assert "larger than 256 MiB" in answer.failure
 

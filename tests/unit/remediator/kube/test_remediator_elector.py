@@ -186,24 +186,24 @@ async def test_a_missing_namespace_is_named_with_a_remedy(cluster):
 
 async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back(cluster):
     one = Replica(cluster, "one")
-    said = {"gpuward.io/unable": "2026-11-23T21:11:00Z the list of nodes was refused"}
-    one.elector._annotations = lambda: said
+    status = {"gpuward.io/unable": "2026-11-23T21:11:00Z the list of nodes was refused"}
+    one.elector._annotations = lambda: status
     assert await one.ask()
 
     async def annotations():
         lease = await cluster.client.get(LEASES, LEASE_NAME, "gpuward")
         return lease["metadata"].get("annotations", {})
 
-    assert await annotations() == said
+    assert await annotations() == status
     two = Replica(cluster, "two")
     assert not await two.ask()
     assert two.elector.leader_status.unable == "the list of nodes was refused", (
         "who stands by knows, too"
     )
-    said = {}
+    status = {}
     assert await one.ask()
     assert await annotations() == {}
-    said = {"gpuward.io/policy-unread": "budgit"}
+    status = {"gpuward.io/policy-unread": "budgit"}
     assert await one.ask()
     await one.elector.release()
     assert await annotations() == {}, "nobody who is gone is unable"

@@ -36,7 +36,7 @@ def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node
     )
 
 
-async def mark(gate):
+async def taint(gate):
     node = await gate.fresh_node("n1")
     patch = quarantine_patch(
         node, session="s", reason="Xid79", phase="Marked", parts="Taint", now=0.0
@@ -50,7 +50,7 @@ CREATE = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n1", causes=(C
 
 async def test_a_mark_is_sent_on_a_fresh_node(cluster):
     gate = gateway(cluster)
-    sent = await gate.send(await mark(gate))
+    sent = await gate.send(await taint(gate))
     assert sent.result is Result.DONE
     assert cluster.writes() == [("patch", "nodes")]
 
@@ -70,7 +70,7 @@ async def test_a_mark_is_sent_on_a_fresh_node(cluster):
 )
 async def test_harm_is_held_back_and_says_why(cluster, options, why):
     gate = gateway(cluster, **options)
-    sent = await gate.send(await mark(gate))
+    sent = await gate.send(await taint(gate))
     assert sent.result is Result.HELD
     assert why in sent.why
     assert cluster.writes() == []
@@ -79,7 +79,7 @@ async def test_harm_is_held_back_and_says_why(cluster, options, why):
 async def test_a_pause_between_the_check_and_the_connection_still_stops_it(cluster):
     answers = iter(["", "paused just now"])
     gate = gateway(cluster, recheck=lambda write, node: next(answers))
-    sent = await gate.send(await mark(gate))
+    sent = await gate.send(await taint(gate))
     assert (sent.result, sent.why) == (Result.HELD, "paused just now")
     assert cluster.writes() == []
 
@@ -105,7 +105,7 @@ async def test_a_leader_deposed_while_it_waits_for_a_connection_writes_nothing(c
 
 async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
     gate = gateway(cluster)
-    write = await mark(gate)
+    write = await taint(gate)
     before = cluster.server.requests.count(verb="get", resource="nodes")
     cluster.clock.ahead_s += 2.0
     assert (await gate.send(write)).done
@@ -115,7 +115,7 @@ async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
 async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatch):
     """Else a server that needs two seconds for every answer would never get a taint and cordon."""
     gate = gateway(cluster)
-    write = await mark(gate)
+    write = await taint(gate)
     get = cluster.api.get
 
     async def slow(*args, **options):
@@ -130,7 +130,7 @@ async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatc
 
 async def test_a_read_that_took_too_long_lets_no_harm_go(cluster, monkeypatch):
     gate = gateway(cluster)
-    write = await mark(gate)
+    write = await taint(gate)
     get = cluster.api.get
 
     async def slow(*args, **options):
@@ -178,7 +178,7 @@ async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
 
 
 async def test_in_shadow_a_mark_that_is_on_a_node_may_come_off(cluster):
-    assert (await (gate := gateway(cluster)).send(await mark(gate))).done
+    assert (await (gate := gateway(cluster)).send(await taint(gate))).done
     shadow = gateway(cluster, mode=Mode.SHADOW)
     node = await shadow.fresh_node("n1")
     off = d.RemoveTaint(node="n1", node_uid=node.uid, session="s", patch=release_patch(node))
@@ -199,10 +199,10 @@ async def test_nothing_that_shadow_logs_or_counts_reads_as_done_to_a_pod_or_node
         status=status,
     )
     eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u", dry_run=True)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logs:
         await gate.send(write)
         await gate.send(eviction)
-    assert [(line["kind"], line.get("phase"), line.get("mode")) for line in said] == [
+    assert [(line["kind"], line.get("phase"), line.get("mode")) for line in logs] == [
         ("WriteSessionStatus", "Marked", "Shadow"),
         ("DryRunEviction", None, None),
     ]

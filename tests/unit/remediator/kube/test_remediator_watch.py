@@ -19,7 +19,7 @@ from tests.support.remediator.watched_cache import (
 )
 
 EXPIRED = event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})
-MARK = event("BOOKMARK", node("", 6))
+BOOKMARK = event("BOOKMARK", node("", 6))
 OTHER = Resource(name="nodes", path=NODES.path, query={"labelSelector": "other"})
 
 
@@ -93,9 +93,9 @@ async def test_s43_a_watch_that_cannot_go_on_lists_again_and_notices_what_it_mis
         pytest.param(refused(410), id="refused with 410"),
         pytest.param(refused(400), id="refused with 400"),
         pytest.param(refused(503), id="refused with 503"),
-        pytest.param(lambda r: stream(r, MARK, EXPIRED), id="410 after a first event"),
+        pytest.param(lambda r: stream(r, BOOKMARK, EXPIRED), id="410 after a first event"),
         pytest.param(lambda r: stream(r, hold_s=0), id="ended at once"),
-        pytest.param(lambda r: stream(r, MARK, hold_s=0), id="ended after a first event"),
+        pytest.param(lambda r: stream(r, BOOKMARK, hold_s=0), id="ended after a first event"),
     ],
 )
 async def test_a_watch_that_never_lives_makes_requests_ever_rarer(tmp_path, ends):
@@ -129,9 +129,9 @@ async def test_only_a_watch_that_lived_makes_the_next_wait_short_again(tmp_path)
             return page([], 6)
         watches += 1
         if watches != 4:
-            return await stream(request, MARK, hold_s=0)
+            return await stream(request, BOOKMARK, hold_s=0)
         asyncio.get_running_loop().call_later(0.1, clock_of(cache).go_on, 20)
-        return await stream(request, MARK, hold_s=0.3)
+        return await stream(request, BOOKMARK, hold_s=0.3)
 
     async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
         slept = clock_of(cache).slept
@@ -262,7 +262,7 @@ DEFINED = Resource(name="gpuquarantines", path="/x", crd="gpuquarantines.gpuward
 
 
 @pytest.mark.parametrize(
-    ("code", "resource", "words"),
+    ("code", "resource", "expected"),
     [
         (
             404,
@@ -274,7 +274,9 @@ DEFINED = Resource(name="gpuquarantines", path="/x", crd="gpuquarantines.gpuward
     ],
     ids=["CRD missing", "permission missing", "token expired"],
 )
-async def test_a_refused_list_says_what_to_do_and_is_tried_again(tmp_path, code, resource, words):
+async def test_a_refused_list_says_what_to_do_and_is_tried_again(
+    tmp_path, code, resource, expected
+):
     refused = True
 
     async def handler(request):
@@ -283,8 +285,8 @@ async def test_a_refused_list_says_what_to_do_and_is_tried_again(tmp_path, code,
     async with watching(tmp_path, handler, resource) as (cache, _):
         await until(lambda: cache.problem)
         assert not cache.synced
-        for word in words:
-            assert word in cache.problem
+        for text in expected:
+            assert text in cache.problem
         refused = False
         await until(lambda: cache.synced)
         assert cache.problem == ""

@@ -96,7 +96,7 @@ def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> 
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "says"),
+    ("answer", "state", "expected"),
     [
         (answered(404, STATUS % (b"NotFound", b"m-1")), ReadState.ABSENT, "there is no machines"),
         (answered(404, STATUS % (b"NotFound", b"other")), ReadState.NOT_SERVED, "does not serve"),
@@ -122,7 +122,7 @@ def answered(code: int, body: bytes = b"{}", kind: str = "application/json") -> 
     ],
 )
 async def test_every_answer_has_a_meaning(
-    tmp_path: Path, answer: Answer, state: ReadState, says: str
+    tmp_path: Path, answer: Answer, state: ReadState, expected: str
 ) -> None:
     async with edge(tmp_path) as found:
         clock = found.clock
@@ -130,7 +130,7 @@ async def test_every_answer_has_a_meaning(
     objects = RepairObjects(api, ApiGroups(api, clock), clock)
     got = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
     assert got.state is state
-    assert says in got.why
+    assert expected in got.why
     assert len(got.why) <= 300
     again = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
     assert again.failing_since == got.failing_since, "since when it fails is kept"

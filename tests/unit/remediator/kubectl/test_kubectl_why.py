@@ -17,7 +17,7 @@ from rules.session.causes import cause_of
 from rules.session.external import external_of
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_looks import NAME, SESSION, look, told
+from tests.support.remediator.kubectl_looks import NAME, SESSION, look, summary
 from tests.support.remediator.kubectl_objects import (
     HEALTHY,
     NOW,
@@ -170,14 +170,14 @@ def reported_clock(dated: str, noted: str, *, manager: str = "kubelet") -> Objec
     ],
 )
 def test_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(on: Object, said: str) -> None:
-    lines = told(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
+    lines = summary(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
     assert said in lines
     assert ("clock is" in lines) == bool(said)
 
 
 def test_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
     asked = {"release": {"by": "ann", "reason": "need it"}}
-    said = told(look(sick(NAME), session(SESSION, NAME, "Released", "Over.", spec=asked)))
+    said = summary(look(sick(NAME), session(SESSION, NAME, "Released", "Over.", spec=asked)))
     assert "the last Released 14m ago by ann (need it)" in said
     assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
 
@@ -242,6 +242,6 @@ def test_other_commands_take_no_pod_for_a_node(fleet: Kubectl) -> None:
 def test_a_driver_that_was_let_go_on_request_is_no_agent_to_be_looked_for() -> None:
     released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
     upgraded = node(NAME, labels={"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
-    said = told(look(verdict(NAME, sources=[released]), on=upgraded))
+    said = summary(look(verdict(NAME, sources=[released]), on=upgraded))
     assert "its agent let go of the driver 3m ago, as it should: the GPU Operator is" in said
     assert "kubectl get pods -A" not in said

@@ -14,7 +14,7 @@ from rules.api.nodes import NodeStatus, NodeView
 from rules.policy.policy import Policy, UnreadPolicy
 from rules.session.decide import decide
 from tests.support.cluster.manifest_builds import REPOSITORY
-from tests.support.remediator.kubectl_looks import NAME, SESSION, told
+from tests.support.remediator.kubectl_looks import NAME, SESSION, summary
 from tests.support.remediator.kubectl_looks import look as seen_by
 from tests.support.remediator.kubectl_objects import (
     NOW,
@@ -103,7 +103,7 @@ def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_do
     """Whoever took its rights away also took the remediator's word about it."""
     health = sick(NAME)
     health["status"]["incidents"][0]["firstSeen"] = ago(minutes)
-    said = " ".join(told(look(health=health)).split())
+    said = " ".join(summary(look(health=health)).split())
     assert ("a session opens within seconds" in said) != doubts
     since = f"{OPENS} 16m ago"
     assert (since in said) == doubts
@@ -116,7 +116,7 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     phase, holds = ("Draining", paused) if mode == "Enforce" else ("Marked", [])
     opened = session(SESSION, NAME, phase, "So it stands.", mode=mode, conditions=holds)
     there = quarantined(NAME, SESSION) if mode == "Enforce" else node(NAME)
-    said = told(seen_by(sick(NAME), opened, on=there, policy=UnreadPolicy()))
+    said = summary(seen_by(sick(NAME), opened, on=there, policy=UnreadPolicy()))
     assert "mode Enforce" not in said
     assert "switched" not in said
     if mode == "Enforce":

@@ -17,12 +17,12 @@ from tests.support.remediator.page_fleet import (
     ago,
     blocked_session,
     fleet_html,
+    health_of,
     node,
     node_html,
     session,
     sick,
     state,
-    verdict,
 )
 
 BUDGET = "4 of 13 nodes are unavailable, the budget allows 1"
@@ -94,9 +94,9 @@ def test_why_so_many_are_unknown_after_the_api_server_was_away_is_one_sentence()
     }
     no_data = dataclasses.replace(of, snapshot=dataclasses.replace(of.snapshot, agents=agents))
 
-    said = "4 of 4 agents' pods stopped being Ready at about the same time"
-    assert said in fleet_html(no_data).replace("&#39;", "'")
-    assert said not in fleet_html(of).replace("&#39;", "'")
+    text = "4 of 4 agents' pods stopped being Ready at about the same time"
+    assert text in fleet_html(no_data).replace("&#39;", "'")
+    assert text not in fleet_html(of).replace("&#39;", "'")
 
 
 def waiting(name: str, *, opened_s: float, clause: str = BUDGET) -> QuarantineView:
@@ -119,7 +119,7 @@ def crowd() -> PageState:
             waiting("c", opened_s=60, clause="the next may at noon"),
             session("d-1", "d", reason="RowRemapFailure"),
         ],
-        [verdict(name, line=XID_79) for name in names],
+        [health_of(name, line=XID_79) for name in names],
     )
 
 

@@ -31,18 +31,18 @@ from tests.support.remediator.page_fleet import (
     ago,
     blocked_session,
     fleet_html,
+    health_of,
     history_html,
     node,
     node_html,
     session,
     sick,
     state,
-    verdict,
 )
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "page"
 STEPS = {step: {"adapter": "NodeConditions"} for step in ("ResetGPU", "RestartNode")}
-MARKED = {
+QUARANTINED = {
     "unschedulable": True,
     "taints": [
         {"key": "gpuward.io/quarantine", "value": "Xid79GPUFallenOffBus", "effect": "NoSchedule"},
@@ -109,7 +109,8 @@ def busy() -> PageState:
     links = Topology(links="\tGPU0\tGPU1\nGPU0\tX\tNV18\nGPU1\tNV18\tX")
     return state(
         [
-            node("a"), sick("b", rack="r1", spec=MARKED, metadata=NOTE), node("c", ready="False"),
+            node("a"), sick("b", rack="r1", spec=QUARANTINED, metadata=NOTE),
+            node("c", ready="False"),
             node("d", labels=degraded), node("h", labels={"gpuward.io/opt-out": "true"},
                                             metadata=HELD),
             node("o", spec={"unschedulable": True}), sick("r"), node("s", labels=three),
@@ -123,9 +124,9 @@ def busy() -> PageState:
             session("g-0", "gone", "NodeGone", opened_s=80_000),
         ],
         [
-            verdict("b", topology=links), verdict("r", incidents=(CLOSED,)), verdict("w"),
-            verdict("d", health="Degraded", gpus=gpus, incidents=()),
-            verdict("u", health="Healthy", message="All checks pass.", incidents=(),
+            health_of("b", topology=links), health_of("r", incidents=(CLOSED,)), health_of("w"),
+            health_of("d", health="Degraded", gpus=gpus, incidents=()),
+            health_of("u", health="Healthy", message="All checks pass.", incidents=(),
                     node_uid="uid-u", publisher=gone, silent_since=ago(420)),
         ],
         [
@@ -155,8 +156,8 @@ PAGES = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_each_page_shows_this(name: str) -> None:
-    path, said = GOLDEN / f"{name}.html", PAGES[name]()
+    path, html = GOLDEN / f"{name}.html", PAGES[name]()
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(said, encoding="utf-8")
-    assert said == path.read_text(encoding="utf-8")
+        path.write_text(html, encoding="utf-8")
+    assert html == path.read_text(encoding="utf-8")

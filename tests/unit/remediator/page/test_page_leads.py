@@ -18,12 +18,12 @@ from rules.api.metadata import ObjectMeta
 from tests.support.remediator.page_fleet import (
     blocked_session,
     fleet_html,
+    health_of,
     node,
     node_html,
     session,
     sick,
     state,
-    verdict,
 )
 
 
@@ -31,7 +31,7 @@ def ill() -> PageState:
     return state(
         [node("a-1"), sick("b-1", spec={"unschedulable": True}), node("b-2")],
         [blocked_session("b-1-0badcafe", "b-1")],
-        [verdict("b-1")],
+        [health_of("b-1")],
     )
 
 

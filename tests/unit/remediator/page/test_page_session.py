@@ -30,11 +30,11 @@ def test_a_session_nobody_has_looked_at_yet() -> None:
             node_name="a", causes=(Cause(message="smells burnt", by="ana@example.com"),)
         ),
     )
-    said = page(state([node("a")], [asked]), "by-hand")
+    html = page(state([node("a")], [asked]), "by-hand")
 
-    assert "The remediator has not reconciled it yet." in said
-    assert "asked by ana@example.com: smells burnt" in said
-    assert "Pending for" in said
+    assert "The remediator has not reconciled it yet." in html
+    assert "asked by ana@example.com: smells burnt" in html
+    assert "Pending for" in html
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_hostile_text_in_every_place_stays_text() -> None:
             )
         ],
     )  # fmt: skip
-    for said in (fleet_html(of), history_html(of), node_html(of, bad)):
-        assert "<script>a" not in said
-        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in said
+    for html in (fleet_html(of), history_html(of), node_html(of, bad)):
+        assert "<script>a" not in html
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_hostile_text_in_every_place_stays_text() -> None:
 )
 def test_every_text_is_bounded_and_spelled_out(text: str, seen: str) -> None:
     of = state([node("a", rack=text)], [session("a-1", "a", message=text)])
-    for said in (fleet_html(of), node_html(of, "a")):
-        assert seen in said
-        assert text not in said
+    for html in (fleet_html(of), node_html(of, "a")):
+        assert seen in html
+        assert text not in html

@@ -14,11 +14,11 @@ from tests.support.remediator.page_fleet import (
     FixedSource,
     big_state,
     blocked_session,
+    health_of,
     node,
     session,
     sick,
     state,
-    verdict,
 )
 
 Client = TestClient[web.Request, web.Application]
@@ -33,7 +33,7 @@ def fleet() -> PageState:
             session("a-0", "a", "Released", opened_s=90_000),
             session("a-1", "a", "Cancelled", opened_s=80_000),
         ],
-        [verdict("b")],
+        [health_of("b")],
     )
 
 
@@ -174,9 +174,9 @@ async def test_five_thousand_nodes_fit_into_one_page_and_one_answer() -> None:
         assert "500 nodes</summary>" in page
         assert "and 300 more</details>" in page
 
-        said = await (await client.get("/api/fleet")).json()
-        assert [row["name"] for row in said["nodes"]] == [f"train-{n:04d}" for n in range(5000)]
-        assert [len(group["nodes"]) for group in said["sessions"]] == [500]
+        html = await (await client.get("/api/fleet")).json()
+        assert [row["name"] for row in html["nodes"]] == [f"train-{n:04d}" for n in range(5000)]
+        assert [len(group["nodes"]) for group in html["sessions"]] == [500]
 
 
 @pytest.mark.parametrize("path", ["/", "/api/fleet", "/static/page.js"])

@@ -8,7 +8,7 @@ from remediator.view.state import HEALTH_KEPT_S, KEPT_S, GroupKeys, LiveSource
 from rules.api.nodes import HealthView
 from rules.policy.policy import Policy
 from rules.session.observation import FleetSnapshot
-from tests.support.remediator.page_fleet import NOW, ago, node, session, verdict
+from tests.support.remediator.page_fleet import NOW, ago, health_of, node, session
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
@@ -17,7 +17,7 @@ class Reads:
 
     def __init__(self) -> None:
         self.of: list[str] = []
-        self.found: HealthView | None = verdict("a")
+        self.found: HealthView | None = health_of("a")
 
     async def get(self, path: str, _: type[HealthView]) -> HealthView | None:
         self.of.append(path.rpartition("/")[2])
@@ -81,7 +81,7 @@ async def test_what_ill_nodes_share_follows_every_node_that_changes() -> None:
     caches, clock = Caches(), VirtualClock()
     source = live(caches, clock)
     caches.nodes = {f"n{i:02}": node(f"n{i:02}", rack=f"r{i // 8}") for i in range(48)}
-    caches.healths = {name: verdict(name) for name in list(caches.nodes)[:8]}
+    caches.healths = {name: health_of(name) for name in list(caches.nodes)[:8]}
     assert [one.shared for one in (await source.state()).common] == [
         "topology.example.com/rack=r0"
     ]

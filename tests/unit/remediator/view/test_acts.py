@@ -29,13 +29,13 @@ from rules.repair.ladder import Step
 from tests.support.remediator.page_fleet import (
     NOW,
     ago,
+    health_of,
     node,
     node_html,
     node_of,
     session,
     sick,
     state,
-    verdict,
 )
 
 HOLD = 'kubectl gpuward hold b --reason "..."'
@@ -90,7 +90,7 @@ def world(
             node_name="b", causes=spec.causes, level="Drain", release=ReleaseRequest(by="ann")
         )
     found = QuarantineView(metadata=found.metadata, spec=spec, status=found.status)
-    healths = [verdict("b", incidents=(one,))] if one else []
+    healths = [health_of("b", incidents=(one,))] if one else []
     on = sick("b", **HELD) if held else sick("b")
     return state([on], [found], healths, [PAUSE] if paused else [], policy=policy)
 
@@ -183,7 +183,7 @@ def test_of_what_no_node_can_be_called_there_is_nothing_to_copy(bad: str) -> Non
 def test_an_ended_session_offers_what_can_be_done_about_its_node_now(phase: str) -> None:
     ended = session("b-1", "b", phase)
     assert [act.command for act in node_of(state([node("b")], [ended]), "b").acts] == [TAKE]
-    again = state([sick("b")], [ended, session("b-2", "b")], [verdict("b", incidents=())])
+    again = state([sick("b")], [ended, session("b-2", "b")], [health_of("b", incidents=())])
     assert [act.command for act in node_of(again, "b").acts] == [HOLD, RELEASE]
     gone = state([], [ended])
     assert node_of(gone, "b").acts == ()

@@ -7,7 +7,7 @@ from remediator.view.node_view import SHOWN_ITEMS, node_timeline
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.quarantine import Cause, TimelineEntry
 from rules.api.timestamps import format_time
-from tests.support.remediator.page_fleet import NOW, ago, node, node_of, session, state, verdict
+from tests.support.remediator.page_fleet import NOW, ago, health_of, node, node_of, session, state
 
 NODE = "gpu-healthy"
 
@@ -59,6 +59,6 @@ def test_of_too_many_the_latest_are_kept_and_that_is_said() -> None:
         IncidentStatus(id=str(n), reason=f"R{n}", first_seen=ago(5000 - n), closed_at=ago(4000))
         for n in range(SHOWN_ITEMS + 7)
     )
-    page = node_of(state([node("n")], (), [verdict("n", incidents=incidents)]), "n")
+    page = node_of(state([node("n")], (), [health_of("n", incidents=incidents)]), "n")
     assert (len(page.timeline), page.earlier) == (SHOWN_ITEMS, 7)
     assert page.timeline[-1].what == f"R{SHOWN_ITEMS + 6}"
