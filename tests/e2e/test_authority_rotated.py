@@ -94,7 +94,7 @@ def test_a_rotated_authority_is_taken_up_without_a_restart(
         running(remediator),
         running_agent(agent),
     ):
-        until(lambda: remediator.said('"leading"'), "a leader")
+        until(lambda: remediator.logged('"leading"'), "a leader")
         until(lambda: ready(remediator.port), "a ready remediator")
         until(lambda: served(hosted, agent="gpuward-agent", verb="update"), "a health object")
         before = remediator.pid

@@ -131,7 +131,7 @@ async def in_force(installed: Installed) -> None:
 
 
 async def answer(call: Awaitable[object]) -> str:
-    """What the API server says to a request; empty when it takes it."""
+    """The error for a request; "" if it is admitted."""
     try:
         await call
     except ApiError as error:
@@ -156,7 +156,7 @@ async def outcome(
     *,
     subresource: str | None = "status",
 ) -> str:
-    """What the API server says to a patch; empty when it takes it."""
+    """The error for a patch; "" if it is admitted."""
     return await answer(
         client.patch(resource, name, patch, subresource=subresource, content_type=STRATEGIC_PATCH)
     )
@@ -197,7 +197,7 @@ def node_event(node: str, **changes: Any) -> Object:
     return {**event_body(about, event, time.time()), **changes}
 
 
-async def test_the_agent_tells_of_its_own_node_only(installed: Installed) -> None:
+async def test_the_agent_sends_events_about_its_own_node_only(installed: Installed) -> None:
     async with installed.agent() as client:
         await client.create(EVENTS, node_event(NODE), "default")
         for body, why in (
@@ -230,7 +230,9 @@ async def taint_of(installed: Installed) -> Object:
     )  # fmt: skip
 
 
-async def test_the_remediator_marks_and_unmarks_and_nothing_else(installed: Installed) -> None:
+async def test_the_remediator_changes_taint_and_cordon_and_nothing_else(
+    installed: Installed,
+) -> None:
     taint = {"spec": {"taints": [{"key": "x", "value": "y", "effect": "NoSchedule"}]}}
     async with installed.remediator() as client:
         await client.patch(NODES, NODE, await taint_of(installed))
@@ -273,7 +275,7 @@ async def test_a_node_cannot_end_its_own_quarantine(installed: Installed) -> Non
     assert not (await installed.view()).spec.unschedulable, "an operator is not concerned"
 
 
-async def test_the_remediator_may_say_unknown_and_no_verdict(installed: Installed) -> None:
+async def test_the_remediator_may_set_unknown_and_no_other_health(installed: Installed) -> None:
     node = await installed.cluster.node(NODE)
     meta = node["metadata"]
     sent = request(

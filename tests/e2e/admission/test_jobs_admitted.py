@@ -70,7 +70,7 @@ class Everything:
     remediator: HttpClient
 
     async def written(self, job: Object, namespace: str = OURS) -> str:
-        """What the API server says to a Job of the remediator's; empty when it takes it."""
+        """The error for a Job of the remediator; "" if it is admitted."""
         body = {**job, "metadata": {**job["metadata"], "namespace": namespace}}
         try:
             await self.remediator.create(JOBS, body, namespace, dry_run=True)
@@ -196,7 +196,7 @@ def tampered(job: Object) -> dict[str, Object]:
     return found | {"no kind": unnamed, "not to be found": unlabelled}
 
 
-async def test_a_job_of_ours_is_admitted_as_it_is_made_and_in_no_other_way(
+async def test_a_job_of_the_remediator_is_admitted_only_as_it_creates_it(
     tmp_path: Path,
 ) -> None:
     async with everything(tmp_path) as found:

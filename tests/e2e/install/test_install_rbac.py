@@ -93,7 +93,9 @@ async def publish_health(cluster: Cluster, node: str, health: str) -> Object:
     return found
 
 
-async def test_a_whole_session_needs_what_is_granted_and_no_more(installed, tmp_path) -> None:
+async def test_a_complete_session_needs_all_granted_rights_and_no_more(
+    installed, tmp_path
+) -> None:
     await installed.add(WEB)
     node = node_of((await installed.ready_pods("web", 2))[0])
     await installed.budget_allows("web", "serving")

@@ -83,7 +83,7 @@ async def pictures(cluster: Any) -> str:
                 "taints": [
                     taint
                     for taint in node["spec"].get("taints", [])
-                    # Kubernetes' own, beside a cordon, some time after it.
+                    # Kubernetes adds this taint some time after a cordon.
                     if taint["key"] != "node.kubernetes.io/unschedulable"
                 ],
                 "unschedulable": node["spec"].get("unschedulable", False),
@@ -159,7 +159,7 @@ async def test_uninstall_leaves_every_node_as_it_was_before_the_first_agent(clus
 
 
 @pytest.mark.slow
-async def test_a_reset_that_runs_ends_before_its_node_is_given_back(
+async def test_a_running_reset_ends_before_its_node_is_released(
     secure_cluster: Cluster,
 ) -> None:
     cluster = secure_cluster

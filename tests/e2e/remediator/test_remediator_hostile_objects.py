@@ -1,8 +1,8 @@
 """A real remediator while the API server serves mutated objects of every kind that it watches.
 
-Nothing ends, nothing raises, and the sessions of the other nodes go on. `GPUWARD_TEST_HOSTILE_S`
-says for how long (default 40 s); the figures of ten minutes are in docs/invariants.md. The seed is
-printed and can be set with `GPUWARD_TEST_HOSTILE_SEED`.
+No part stops, no error is raised, and the sessions of the other nodes continue.
+`GPUWARD_TEST_HOSTILE_S` sets the duration (default 40 s); docs/invariants.md has the results of
+ten minutes. The seed is printed and can be set with `GPUWARD_TEST_HOSTILE_SEED`.
 """
 
 import asyncio
@@ -197,7 +197,7 @@ async def pause_for(cluster, mutator, seconds):
 
 
 def wrong(one):
-    """What the process said that it must never say."""
+    """Log lines that must never appear."""
     text = one.log.read_text(errors="replace")
     lines = [str(line)[:3000] for line in one.lines() if line.get("event") == "unexpected error"]
     return lines[:3], "Traceback (most recent call last)" in text

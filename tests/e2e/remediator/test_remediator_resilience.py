@@ -29,14 +29,14 @@ def fetch(url: str) -> tuple[int, str]:
 
 
 async def wait_for_log(one: RemediatorProcess, expected: str) -> None:
-    """Wait until it has logged the words."""
+    """Wait until the log has the text."""
     async with asyncio.timeout(TIMEOUT_S):
-        while not one.said(expected):  # noqa: ASYNC110 - a file's lines
+        while not one.logged(expected):  # noqa: ASYNC110 - a file's lines
             await asyncio.sleep(0.05)
 
 
 async def is_unready(one: RemediatorProcess, expected: str) -> None:
-    """Wait until its probe gives those words as the reason; it is unready all the while."""
+    """Wait until its probe reports that reason; it stays unready all the time."""
     await wait_for_log(one, '"event": "started"')
     async with asyncio.timeout(TIMEOUT_S):
         while True:
@@ -52,13 +52,13 @@ async def test_the_other_replica_takes_over_a_session_where_the_first_left_it(fl
     two = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="two")
     with running(one, two):
         await fleet.until(
-            lambda: asyncio.to_thread(lambda: one.said("leading") or two.said("leading")),
+            lambda: asyncio.to_thread(lambda: one.logged("leading") or two.logged("leading")),
             "a leader",
         )
-        first, second = (one, two) if one.said('"leading"') else (two, one)
+        first, second = (one, two) if one.logged('"leading"') else (two, one)
         await fleet.health.fail("gpu-0001", XID_79)
         session = await phase(fleet, "gpu-0001", "Quarantined")
-        assert not second.said("CreateSession")
+        assert not second.logged("CreateSession")
         assert await asyncio.to_thread(first.stop) == 0
         await leads(fleet, second.name)
         await fleet.health.healthy("gpu-0001")
@@ -96,7 +96,8 @@ async def test_a_policy_is_reloaded_and_a_broken_one_is_not_believed(fleet, tmp_
         await leads(fleet, "one")
         one.new_policy("mode: Enforce\nbudgets: {}\n")
         await fleet.until(
-            lambda: asyncio.to_thread(one.said, "budgets is not a known key"), "the problem named"
+            lambda: asyncio.to_thread(one.logged, "budgets is not a known key"),
+            "the problem named",
         )
         _, page = await asyncio.to_thread(fetch, f"http://127.0.0.1:{one.port}/metrics")
         assert "gpuward_policy_reload_ok 0.0" in page
@@ -127,15 +128,15 @@ async def kubectl(fleet, *expected: str) -> str:
 async def lease_has(fleet, key: str, expected: str) -> None:
     """Wait until its Lease reports it; "" for nothing."""
 
-    async def said() -> bool:
+    async def found_there() -> bool:
         lease = await fleet.client.get(LEASES, "gpuward-remediator", "gpuward")
         found = (lease["metadata"].get("annotations") or {}).get(key, "")
         return expected in found if expected else not found
 
-    await fleet.until(said, f"{key} of the Lease: {expected or 'nothing'}")
+    await fleet.until(found_there, f"{key} of the Lease: {expected or 'nothing'}")
 
 
-async def test_a_leader_that_lost_its_rights_is_told_of_by_why_fleet_and_list(fleet, tmp_path):
+async def test_why_fleet_and_list_report_a_leader_without_rights(fleet, tmp_path):
     forbidden = ApiError(403, "Forbidden", 'cannot create resource "gpuquarantines"')
     with running(RemediatorProcess(tmp_path, fleet.plane.kubeconfig)):
         await leads(fleet, "one")

@@ -98,7 +98,7 @@ async def backed(tmp_path: Path) -> AsyncIterator[Backed]:
         await asyncio.to_thread(plane.stop)
 
 
-async def test_after_a_restore_of_etcd_failing_nodes_stay_out_and_nobody_is_said_to_have_released(
+async def test_after_a_restore_of_etcd_failing_nodes_stay_quarantined_without_a_release_request(
     backed: Backed, tmp_path: Path
 ) -> None:
     await prepare(backed)

@@ -30,7 +30,7 @@ def remediator(cluster, folder, **options):
     return RemediatorProcess(folder, cluster.plane.kubeconfig, **options)
 
 
-async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_brings_it_back(
+async def test_a_fatal_fault_quarantines_the_node_within_the_budget_and_repair_releases_it(
     fleet, tmp_path
 ):
     await fleet.add(WEB)
@@ -67,13 +67,13 @@ async def test_a_fatal_verdict_takes_the_node_out_within_the_budget_and_repair_b
         assert sorted(reasons) == sorted(f"Quarantine{phase}" for phase in phases)
         assert {e["type"] for e in mine} <= {"Normal", "Warning"}
         assert not [e["message"] for e in mine if "web-" in e["message"]], "no pods in Events"
-        (told,) = await reported_owners(fleet)
+        (sent,) = await reported_owners(fleet)
         about = ("Pod", "serving", pod["metadata"]["name"], pod["metadata"]["uid"])
-        its = told["involvedObject"]
+        its = sent["involvedObject"]
         assert (its["kind"], its["namespace"], its["name"], its["uid"]) == about
         expected = f"Evicted from node {node}, which is out of service for {XID} (Fatal) on GPU "
-        assert told["message"].startswith(expected)
-        assert session["metadata"]["name"] in told["message"]
+        assert sent["message"].startswith(expected)
+        assert session["metadata"]["name"] in sent["message"]
 
 
 async def reported_owners(fleet):
@@ -81,7 +81,7 @@ async def reported_owners(fleet):
     return [event for event in events if event["reason"].startswith("Quarantine")]
 
 
-async def test_shadow_says_what_it_would_do_and_touches_no_node_and_no_pod(fleet, tmp_path):
+async def test_shadow_reports_its_steps_and_changes_no_node_and_no_pod(fleet, tmp_path):
     await fleet.add(WEB)
     pods = await fleet.ready_pods("web", 3)
     node = node_of(pods[0])
@@ -129,7 +129,7 @@ async def say_unhealthy(cluster, name, pod_uid):
     await made(cluster.client, GPU_NODE_HEALTHS, name, status=status)
 
 
-async def test_a_verdict_counts_while_the_pod_it_names_is_ready_wherever_that_is(
+async def test_a_health_status_is_valid_while_its_agent_pod_is_ready_in_any_namespace(
     cluster, tmp_path
 ):
     await prepare(cluster)

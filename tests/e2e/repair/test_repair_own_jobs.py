@@ -62,7 +62,7 @@ async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> Reme
 
 
 async def deployed(cluster: Cluster) -> tuple[dict[str, str], bool]:
-    """The operator's labels, and whether the agent is asked to let go."""
+    """The GPU operator's labels, and whether the agent is asked to close its handles."""
     meta = (await cluster.node(NODE))["metadata"]
     labels = {k: v for k, v in meta["labels"].items() if k.startswith(PREFIX_GPU_DEPLOY)}
     return labels, ANNOTATION_RELEASE_GPU in meta.get("annotations", {})

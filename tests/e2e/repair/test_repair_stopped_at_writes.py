@@ -52,7 +52,7 @@ FEWEST, MOST = 24, 60
 
 
 class Provider:
-    """Whoever follows the conditions of a node: it resets nothing, and reboots when asked."""
+    """A repair tool that follows node conditions: it resets nothing, and reboots on request."""
 
     def __init__(self, cluster: Cluster, node: str) -> None:
         self._cluster = cluster
@@ -131,4 +131,4 @@ async def test_killed_at_each_write_of_a_repair_it_ends_the_same_way(
                 break
             killed = number
     assert FEWEST - PARTS < killed < MOST
-    assert not one.said("Traceback")
+    assert not one.logged("Traceback")

@@ -26,7 +26,7 @@ NODE = NODES[0]
 
 
 async def ends_with(cluster: Any, exit_code: int, message: str, *, by_itself: bool = True) -> None:
-    """The PodTemplate whose pod the simulated kubelet ends so, if need be on the test's word."""
+    """The PodTemplate of a pod that the simulated kubelet ends with this result."""
     annotations = {
         **({"sim.gpuward.io/finish-after": "0.3"} if by_itself else {}),
         "sim.gpuward.io/exit-code": str(exit_code),
@@ -48,7 +48,7 @@ async def three_nodes(cluster: Any) -> None:
     await cluster.health.all_healthy(NODES)
 
 
-async def test_s35_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_path):
+async def test_s35_a_node_is_released_after_a_passed_test_under_any_leader(cluster, tmp_path):
     await three_nodes(cluster)
     await ends_with(cluster, 0, result_json("pass"), by_itself=False)
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
@@ -85,7 +85,7 @@ async def test_s35_a_node_comes_back_after_a_pass_whoever_leads(cluster, tmp_pat
 
 async def test_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
     await three_nodes(cluster)
-    await ends_with(cluster, 2, result_json("fail", value=7, unit="wrong words"))
+    await ends_with(cluster, 2, result_json("fail", value=7, unit="errors"))
     one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=QUICK + TESTED)
 
     async def called():
@@ -111,7 +111,7 @@ async def test_a_failed_test_and_one_that_lies_keep_the_node(cluster, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [r"/jobs$", r"/gpuquarantines/[^/]+/status$"])
-@pytest.mark.parametrize("after", [False, True], ids=["unseen", "done"])
+@pytest.mark.parametrize("after", [False, True], ids=["not sent", "done"])
 async def test_killed_at_the_job_and_at_its_record_one_job_is_made(cluster, tmp_path, path, after):
     await three_nodes(cluster)
     await ends_with(cluster, 0, result_json("pass"))

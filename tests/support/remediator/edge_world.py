@@ -31,7 +31,7 @@ def some_edge(clock: Any, **parts: Any) -> Edge:
 
 
 class Leader(Elector):
-    """A replica that leads as a test says."""
+    """A replica with leadership set by a test."""
 
     def __init__(self, *, write=True, disruption=True):
         self.write, self.disruption = write, disruption

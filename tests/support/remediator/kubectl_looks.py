@@ -19,7 +19,7 @@ ENFORCE = Policy(mode=Mode.ENFORCE)
 def look(
     health: Object | None = None, *sessions: Object, on: Object | None = None, **changes: Any
 ) -> NodeLook:
-    """Everything that is not said is of a node that nobody did anything to, under Enforce."""
+    """The input of `why`; the defaults are a healthy node without changes, in mode Enforce."""
     found: dict[str, Any] = {
         "name": NAME,
         "now": NOW,
@@ -33,5 +33,5 @@ def look(
 
 
 def summary(seen: NodeLook) -> str:
-    """What `why` says of it, in one line."""
+    """The output of `why` in one line."""
     return " ".join(" ".join(why_lines(seen)).split())

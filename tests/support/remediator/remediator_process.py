@@ -50,7 +50,7 @@ class RemediatorProcess:
         policy: str = QUICK,
         again: bool = False,
     ) -> None:
-        """`afresh`: with an interpreter of its own, as a container starts it."""
+        """Start it; with `afresh`, in its own interpreter, as in a container."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
         self._again = again
@@ -84,7 +84,7 @@ class RemediatorProcess:
             )
 
     def new_policy(self, text: str) -> None:
-        """Another policy, whole from the first moment, as a ConfigMap's volume brings it."""
+        """Replace the policy file atomically, as a ConfigMap volume does."""
         partial = self.policy.with_suffix(".partial")
         partial.write_text(text)
         partial.rename(self.policy)
@@ -144,7 +144,7 @@ class RemediatorProcess:
         complete = text.split("\n")[:-1]
         return [json.loads(line) for line in complete if line.startswith("{")]
 
-    def said(self, pattern: str) -> bool:
+    def logged(self, pattern: str) -> bool:
         """Whether any log line matches."""
         return any(re.search(pattern, json.dumps(line)) for line in self.lines())
 
@@ -207,7 +207,7 @@ async def sessions(cluster: Any, node: str) -> list[Object]:
 
 
 async def phase(cluster: Any, node: str, wanted: str) -> Object:
-    """Wait until the node's latest session is in that phase; else what it says instead."""
+    """Wait until the node's latest session is in that phase; an error has its status."""
     last: Object = {}
 
     async def there() -> Object | None:
@@ -218,7 +218,7 @@ async def phase(cluster: Any, node: str, wanted: str) -> Object:
     try:
         found: Object = await cluster.until(there, f"session of {node} in phase {wanted}")
     except AssertionError as error:
-        raise AssertionError(f"{error}; it says {last.get('status')}") from None
+        raise AssertionError(f"{error}; its status is {last.get('status')}") from None
     return found
 
 

@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as a test tells it: for answers no well-behaved server gives."""
+"""An HTTP server with scripted answers, for answers that a correct server never gives."""
 
 import asyncio
 import json

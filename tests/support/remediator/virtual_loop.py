@@ -1,7 +1,7 @@
-"""An event loop in virtual time: whoever waits is served at once, in the order of the moments.
+"""An event loop in virtual time: timers fire at once, in the order of their times.
 
-The real parts of the edge run on it unchanged, `asyncio.timeout` too: nothing here reads the
-machine's clock or sleeps.
+The real parts of a replica run on it unchanged, `asyncio.timeout` included. It never sleeps and
+never reads the machine's clock.
 """
 
 import asyncio

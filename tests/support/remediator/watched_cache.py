@@ -1,4 +1,4 @@
-"""A cache that follows a scripted server, and what it told its listener."""
+"""A cache that follows a scripted server, and the calls of its listener."""
 
 import asyncio
 from contextlib import asynccontextmanager

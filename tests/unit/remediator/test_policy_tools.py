@@ -24,7 +24,7 @@ def test_a_config_map_is_checked_by_what_it_holds(tmp_path, capsys):
     assert "map.yaml, policy.yaml: drain.setle is not a known key" in capsys.readouterr().err
 
 
-def test_a_config_map_of_something_else_is_said(tmp_path, capsys):
+def test_a_config_map_without_a_policy_is_reported(tmp_path, capsys):
     path = tmp_path / "map.yaml"
     path.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {x: y}\n")
     assert main(["policy", "check", str(path)]) == 64
@@ -40,7 +40,7 @@ def test_a_dash_is_standard_input(text, code, monkeypatch, capsys):
     assert output.err.count("\n") == (1 if code else 0)
 
 
-def test_walk_show_takes_what_check_takes_and_says_when_it_shows_the_defaults(tmp_path, capsys):
+def test_walk_show_takes_the_same_input_as_check_and_reports_the_defaults(tmp_path, capsys):
     """Five runbooks took the defaults for the policy in force."""
     path = tmp_path / "map.yaml"
     path.write_text(MAP)

@@ -73,7 +73,7 @@ async def test_readyz_names_the_view_that_is_too_old(cluster, tmp_path, plural):
         assert "etcd is away" in replica.ready()
         assert replica.world.snapshot().doubt in replica.ready()[0].lower() + replica.ready()[1:]
         shown = await replica.page_source().state()
-        assert shown.replica.problem == replica.ready(), "the page says it, too"
+        assert shown.replica.problem == replica.ready(), "the page shows it, too"
         cluster.server.faults.clear()
         await until(lambda: not replica.ready())
 

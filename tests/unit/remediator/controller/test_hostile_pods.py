@@ -54,9 +54,9 @@ async def test_a_pod_that_is_not_understood_hides_no_other(cluster):
 @pytest.mark.parametrize("steered", [Evicting.GO, Evicting.PROBE])
 @pytest.mark.parametrize(
     ("code", "reason", "expected"),
-    [(500, "PodsNotListed", "tried again"), (403, "MissingPermission", "grant")],
+    [(500, "PodsNotListed", "retried"), (403, "MissingPermission", "Grant")],
 )
-async def test_pods_that_cannot_be_listed_are_said_and_their_time_runs(
+async def test_pods_that_cannot_be_listed_are_reported_and_their_deadline_runs(
     cluster, monkeypatch, code, reason, expected, steered
 ):
     monkeypatch.setattr(drains, "_FAILED_S", 0.1)  # the pause between two tries

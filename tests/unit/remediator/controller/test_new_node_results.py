@@ -1,4 +1,4 @@
-"""What a sweep over new nodes has just told of a node it knows at once, before any watch."""
+"""A sweep over new nodes uses its own writes at once, before any watch event."""
 
 import json
 
@@ -15,7 +15,7 @@ from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import EdgeWorld
 
 CONTAINER = {"name": "validate", "image": "gpuward:1"}
-CHECK = {"id": "memory", "gpu": "GPU-0", "verdict": "pass", "value": 0.0, "unit": "wrong words"}
+CHECK = {"id": "memory", "gpu": "GPU-0", "verdict": "pass", "value": 0.0, "unit": "errors"}
 PASS = json.dumps({"verdict": "pass", "message": "It is well.", "checks": [CHECK]})
 
 
@@ -46,7 +46,7 @@ async def passes(cluster, job):
     await cluster.client.update_status(JOBS, job, "gpuward")
 
 
-async def test_the_sweep_that_tells_a_result_asks_for_no_second_test(cluster):
+async def test_the_sweep_that_writes_a_result_starts_no_second_test(cluster):
     policy = load_policy(
         {
             "mode": "Enforce",

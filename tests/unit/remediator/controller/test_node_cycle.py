@@ -46,7 +46,7 @@ async def event_messages(setting):
         (413, "does not let the remediator write the status"),
     ],
 )
-async def test_a_refused_status_is_said_on_the_node_once(setting, code, expected):
+async def test_a_refused_status_is_reported_on_the_node_once(setting, code, expected):
     body = json.dumps({"kind": "Status", "message": "no", "code": code}).encode()
     refused = setting.cluster.server.faults.add(
         Fault(method="PATCH", path="gpuquarantines/.*/status$", times=None, status=code, body=body)
@@ -70,7 +70,7 @@ async def test_a_refused_status_is_said_on_the_node_once(setting, code, expected
     assert session["status"]["phase"] != "", "allowed again it goes on"
 
 
-async def test_a_mark_that_is_put_on_takes_its_record_and_its_event_along(setting):
+async def test_a_quarantine_is_written_with_its_status_and_event(setting):
     writes = Writes(setting.edge(), lambda: None)
     session = QuarantineView(
         metadata=ObjectMeta(name="s", uid="u"),
@@ -153,7 +153,7 @@ async def test_a_field_that_the_server_does_not_keep_neither_stops_a_drain_nor_r
     assert older.cluster.writes() == before
 
 
-async def test_what_an_older_definition_drops_is_said_once_on_the_node(older):
+async def test_fields_that_an_older_crd_drops_are_reported_once_on_the_node(older):
     cycle = cycle_of(older, [])
     await open_session(older, "n1")
     event_messages: list[str] = []

@@ -1,4 +1,4 @@
-"""What a replica says of a policy file that it cannot go by."""
+"""How a replica reports an invalid policy file."""
 
 from pathlib import Path
 
@@ -22,7 +22,9 @@ def of_path(path: Path) -> PolicySource:
     return found
 
 
-def test_a_replica_that_starts_with_a_bad_file_is_in_shadow_and_says_so(tmp_path: Path) -> None:
+def test_a_replica_that_starts_with_an_invalid_file_is_in_shadow_and_reports_it(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(TYPO)
     status = of_path(file).trouble
@@ -38,7 +40,7 @@ def unread(metrics: Metrics) -> tuple[float | None, float | None]:
     return value("gpuward_policy_unread"), value("gpuward_policy_reload_ok")
 
 
-def test_shadow_by_accident_is_told_from_the_last_good_policy(tmp_path: Path) -> None:
+def test_unintended_shadow_differs_from_the_last_good_policy(tmp_path: Path) -> None:
     file, metrics, clock = tmp_path / "policy.yaml", Metrics(), VirtualClock()
     file.write_text(TYPO)
     heard: list[bool] = []
@@ -63,7 +65,7 @@ def test_shadow_by_accident_is_told_from_the_last_good_policy(tmp_path: Path) ->
     assert unread(metrics) == (0, 0)
 
 
-def test_one_that_had_a_good_one_says_since_when_it_goes_on_by_that(tmp_path: Path) -> None:
+def test_after_a_valid_file_the_last_good_policy_is_reported_with_its_time(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("mode: Enforce\n")
     replica, clock = of_path(file), VirtualClock()
@@ -95,7 +97,7 @@ def nothing() -> Refusal | None:
     return None
 
 
-def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> None:
+def test_the_lease_has_since_when_the_leader_cannot_act(tmp_path: Path) -> None:
     clock, why = VirtualClock(), "Listing nodes is refused (403)."
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
     report = LeaderReport(clock, lambda: why, nothing, policy)
@@ -114,7 +116,7 @@ def test_it_says_since_when_it_cannot_act_once_that_lasts(tmp_path: Path) -> Non
     assert (status.unable, status.unable_since) == ("PDBs are refused (403)", began + 66)
 
 
-def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -> None:
+def test_the_lease_has_unintended_shadow_or_the_last_good_policy(tmp_path: Path) -> None:
     clock, file = VirtualClock(), tmp_path / "policy.yaml"
     policy = of_file(file, "budgit: {}\n")
     status = leader_status(LeaderReport(clock, lambda: "", nothing, policy).annotations())
@@ -129,7 +131,7 @@ def test_it_tells_shadow_by_accident_from_the_last_good_policy(tmp_path: Path) -
     assert status.unread == ""
 
 
-def test_what_no_session_can_say_is_said(tmp_path: Path) -> None:
+def test_a_missing_right_to_write_sessions_is_on_the_lease(tmp_path: Path) -> None:
     clock = VirtualClock()
     policy = of_file(tmp_path / "policy.yaml", "mode: Enforce\n")
     refusals = Refusals(clock)

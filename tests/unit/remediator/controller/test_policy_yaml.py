@@ -35,7 +35,7 @@ from rules.policy.policy import Policy
                      id="unknown"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_place(text: str, message: str) -> None:
+def test_a_yaml_error_has_its_position(text: str, message: str) -> None:
     for given in (text, text.encode()):
         found = decode_policy(given, "p")
         assert not isinstance(found, Policy)
@@ -69,11 +69,11 @@ data: {policy.yaml: "mode: %s"}
          "p: is not YAML: kind is given twice, in lines 6 and 9; keep one of them"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_policy_among_others_is_told_of_it(text: str, message: str) -> None:
+def test_an_error_in_one_of_several_documents_names_it(text: str, message: str) -> None:
     assert decode_policy(text, "p", config_map=True) == [message]
 
 
-def test_a_policy_without_a_kind_is_found_beside_other_objects() -> None:
+def test_a_policy_without_a_kind_is_found_among_other_objects() -> None:
     found = decode_policy("kind: Service\n---\nmode: Enforce\n", "p", config_map=True)
     assert isinstance(found, Policy)
     assert found.mode == "Enforce"

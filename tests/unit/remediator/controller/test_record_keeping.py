@@ -94,7 +94,7 @@ async def test_without_the_definition_everything_else_is_ready(cluster):
 @pytest.mark.parametrize(
     ("code", "asked", "after_s"),
     [
-        pytest.param(403, 4, 61, id="a permission is looked for once a minute"),
+        pytest.param(403, 4, 61, id="a missing permission is retried once a minute"),
         pytest.param(422, 2, 600, id="what stands in one record keeps its node waiting"),
     ],
 )

@@ -59,7 +59,7 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
         assert setting.evictions() == 0
 
 
-async def test_the_end_of_what_was_in_the_way_of_a_repair_wakes_the_node(cluster, monkeypatch):
+async def test_the_node_wakes_when_a_blocker_of_its_repair_ends(cluster, monkeypatch):
     monkeypatch.setattr("rules.drain.drain_plan.listed_again_s", lambda plan: (0.02, 0.05))
     async with draining(cluster) as setting:
         await setting.add_session("n1")

@@ -27,14 +27,14 @@ async def setting(tmp_path):
 
 
 class TickingClock(VirtualClock):
-    """Whoever asks takes a hundredth of a second."""
+    """Every call takes 10 ms."""
 
     def elapsed(self) -> float:
         self.at += 0.01
         return self.at
 
 
-async def test_a_session_waits_for_the_next_judgement_less_long_when_marks_run_out(
+async def test_the_next_assessment_comes_sooner_when_no_quarantine_is_being_written(
     setting,
 ):
     rest = 90.0
@@ -51,7 +51,7 @@ async def test_a_session_waits_for_the_next_judgement_less_long_when_marks_run_o
     assert fleet.judged(known["s-n2"])
 
 
-async def test_what_goes_on_without_a_mark_is_judged_after_the_pause(setting):
+async def test_sessions_without_a_quarantine_are_assessed_after_the_pause(setting):
     clock = VirtualClock()
     fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None, rest=lambda: 2.0)
     fleet.permit("")
@@ -84,7 +84,7 @@ async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
             }
             setting.world.healths.clear()
             fleet.compare()
-            assert common_causes(parts), "it is not looked for at every change"
+            assert common_causes(parts), "not computed at every change"
             clock.at += 5.0
             fleet.compare()
             assert common_causes(parts) == set()

@@ -21,7 +21,7 @@ JOBSET = "JobSet default/llm"
 
 
 class Kueue:
-    """What a test says that Kueue replaces."""
+    """A Kueue with replacements set by a test."""
 
     def __init__(self):
         self.replacing = {}
@@ -55,7 +55,7 @@ async def open_session(setting, node, phase="Marked", causes=DRILL):
 
 
 class Scouting:
-    """A scout, its Kueue, and how often it told the fleet rules."""
+    """A scout, its Kueue, and how often it notified the fleet rules."""
 
     def __init__(self, setting):
         self.kueue = Kueue()

@@ -99,7 +99,7 @@ async def test_an_agent_that_is_gone_makes_the_node_unknown_after_its_time(
         )
         cluster.clock.ahead_s += 2 * MINUTE
         await keeper.sweep()
-        assert len(cluster.writes()) == writes, "said once"
+        assert len(cluster.writes()) == writes, "written once"
         assert "gpuward_agents_silent 1.0" in cluster.metrics.page().decode()
 
 
@@ -158,7 +158,7 @@ async def reads(cluster, keeper, minutes):
     return cluster.server.requests.count(resource="gpunodehealths") - before
 
 
-async def test_nodes_without_a_verdict_are_asked_for_rarely(cluster):
+async def test_nodes_without_a_health_status_are_read_rarely(cluster):
     for number in range(2, 60):
         await cluster.add_node(f"n{number}")
     async with edge_world(cluster, POLICY) as setting:
@@ -166,7 +166,7 @@ async def test_nodes_without_a_verdict_are_asked_for_rarely(cluster):
         assert await reads(cluster, housekeeping(setting), minutes=30) <= 4 * 59
 
 
-async def test_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
+async def test_a_node_with_a_silent_agent_is_read_rarely(cluster):
     await written_an_hour_ago(cluster)
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
@@ -180,7 +180,7 @@ async def test_a_node_that_says_that_nobody_looks_is_asked_for_rarely(cluster):
         assert await reads(cluster, keeper, minutes=30) <= 3
 
 
-async def test_what_changes_on_the_node_is_looked_at_in_the_next_sweep(cluster):
+async def test_a_changed_node_is_checked_in_the_next_sweep(cluster):
     async with edge_world(cluster, POLICY) as setting:
         keeper = housekeeping(setting)
         await keeper.sweep()
@@ -218,7 +218,7 @@ async def silent(cluster):
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same process", "a later process"])
-async def test_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(cluster, restarted):
+async def test_the_health_status_has_silent_since_until_its_agent_returns(cluster, restarted):
     """What `kubectl get gnh` shows; the agent came back without a new health status."""
     pod = await agent_pod(cluster, ready=False)
     await publish(cluster, {"pod": "gpuward/agent-n1", "podUID": pod["metadata"]["uid"]})
@@ -233,7 +233,7 @@ async def test_a_verdict_says_since_when_its_agent_is_silent_and_no_longer(clust
         cluster.clock.ahead_s = 20 * MINUTE
         before = await cluster.client.get(GPU_NODE_HEALTHS, "n1")
         await keeper.sweep()
-        assert await cluster.client.get(GPU_NODE_HEALTHS, "n1") == before, "said once"
+        assert await cluster.client.get(GPU_NODE_HEALTHS, "n1") == before, "written once"
         pod = await cluster.client.get(PODS, "agent-n1", "gpuward")
         pod["status"]["conditions"][0]["status"] = "True"
         await cluster.client.update_status(PODS, pod, "gpuward")

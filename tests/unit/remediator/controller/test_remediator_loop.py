@@ -42,7 +42,7 @@ class Setting:
         return CheckResult()
 
     async def run(self, until_s, acts):
-        """Let time pass; `acts` says when the replica may act."""
+        """Let time pass; `acts` sets when the replica may act."""
         self.acts = acts(0.0)
         task = asyncio.create_task(self.loop.run())
         while self.clock.elapsed() < until_s:
@@ -52,7 +52,7 @@ class Setting:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_fell_due_while_it_might_not_act_is_looked_at_afterwards():
+async def test_checks_due_while_the_replica_cannot_act_are_made_up_for():
     setting = Setting()
     await setting.run(30, acts=lambda at: not 5 <= at < 20)
     assert [at for at in setting.checked_at if at < 5]
@@ -66,7 +66,7 @@ async def test_a_replica_that_may_not_act_looks_at_nothing():
     assert setting.checked_at == []
 
 
-async def test_sessions_are_looked_at_when_a_view_becomes_old_and_when_it_is_fresh():
+async def test_sessions_are_checked_when_a_cache_becomes_old_and_when_it_is_fresh():
     setting = Setting()
     await setting.run(10, acts=lambda at: True)
     setting.checked_at.clear()
@@ -82,17 +82,17 @@ async def test_sessions_are_looked_at_when_a_view_becomes_old_and_when_it_is_fre
     )
 
 
-async def test_a_take_over_looks_at_each_node_once_and_at_the_calm_ones_after_the_others():
+async def test_a_takeover_checks_each_node_once_and_healthy_ones_last():
     setting = Setting()
-    setting.world.caches.nodes.items["calm"] = None
+    setting.world.caches.nodes.items["healthy"] = None
     setting.doubt = "nothing was listed yet"
     await setting.run(2, acts=lambda at: False)
     setting.doubt, setting.acts, queue = "", True, setting.queue
     setting.loop.took_over()
     assert [len(queue), await queue.take()] == [1, "n1"]
     setting.clock.at += 3.0
-    assert [await queue.take(), len(queue)] == ["calm", 0]
-    for name in ("n1", "calm"):
+    assert [await queue.take(), len(queue)] == ["healthy", 0]
+    for name in ("n1", "healthy"):
         queue.done(name)
     await setting.run(setting.clock.at + 10, acts=lambda at: True)
     assert setting.checked_at == []

@@ -85,9 +85,9 @@ class TestMaintenance:
         ("path", "due_s"),
         [pytest.param(".*leases", 5, id="leases"), pytest.param("/apis$", 301, id="groups")],
     )
-    async def test_leases_that_cannot_be_read_forbid_harm_after_a_while(self, leased, path, due_s):
+    async def test_unreadable_leases_stop_disruptions_after_a_while(self, leased, path, due_s):
         _, keeper = self.keeper(leased, [])
-        assert "maintenance leases" in keeper.too_old(), "nobody has looked yet"
+        assert "maintenance leases" in keeper.too_old(), "not read yet"
         await keeper.sweep()
         assert keeper.too_old() == ""
         leased.server.faults.fail(
@@ -110,7 +110,7 @@ class TestMaintenance:
         assert await keeper.sweep() >= 60
         leased.server.faults.clear()
         leased.server.faults.fail(ApiError(401, "Unauthorized", "no"), path=".*leases", times=2)
-        assert await keeper.sweep() < 60, "an expired token says nothing about rights"
+        assert await keeper.sweep() < 60, "an expired token is no missing right"
 
     async def test_without_those_operators_nothing_of_theirs_is_read(self, cluster):
         _, keeper = self.keeper(cluster, [])
@@ -127,7 +127,7 @@ class TestKueue:
         for name, owner, nodes in (
             ("jobset-llm-1", "llm", ["n7", "n3"]),
             ("jobset-other-2", "other", ["n9"]),
-            ("job-calm-3", "calm", []),
+            ("job-quiet-3", "quiet", []),
         ):
             reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
             meta = {"ownerReferences": [{**reference, "name": owner, "uid": f"uid-{owner}"}]}
@@ -149,7 +149,7 @@ class TestKueue:
         found = await self.reader(queued).unhealthy([group, other])
         assert set(found) == {group.key}
 
-    async def test_gangs_that_restart_whole_are_nobody_s_question(self, queued):
+    async def test_gangs_that_restart_completely_are_not_read(self, queued):
         plain = Gang(kind="JobSet", namespace="team-a", name="llm")
         assert await self.reader(queued).unhealthy([plain]) == {}
         assert queued.server.requests.count(resource="workloads") == 0

@@ -34,7 +34,7 @@ def reads(setting):
     return setting.cluster.server.requests.count(verb="get", resource="nodes")
 
 
-async def test_a_node_is_marked_without_a_read(setting):
+async def test_a_node_is_quarantined_without_a_read(setting):
     await open_session(setting, "n1")
     before = reads(setting)
     await cycle_of(setting, []).check("n1")
@@ -42,7 +42,7 @@ async def test_a_node_is_marked_without_a_read(setting):
     assert reads(setting) == before
 
 
-async def test_a_node_that_changed_unseen_is_read_and_then_marked(setting):
+async def test_a_node_with_another_version_is_read_and_then_quarantined(setting):
     behind = setting.caches.nodes.items["n1"]
     await setting.client.patch(NODES, "n1", {"metadata": {"labels": {"rack": "a"}}})
     await until(lambda: setting.caches.nodes.items["n1"].labels.get("rack") == "a")
@@ -59,7 +59,7 @@ async def test_a_node_that_changed_unseen_is_read_and_then_marked(setting):
 
 
 async def test_an_outage_is_credited_once(setting):
-    """What a check credits for the time that nobody looked is on record when it looks again."""
+    """The credit for an outage is stored before the next round."""
     setting.cluster.clock.skew = NoSkew()
     # The clock is moved past what the watches heard: that is another story.
     setting.world.doubts.clear()

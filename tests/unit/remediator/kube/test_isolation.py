@@ -1,6 +1,4 @@
-"""A part that fails in a way nobody foresaw: it is said and counted, begins again, the others go
-on.
-"""
+"""Unexpected errors are logged and counted; the part starts again and the others continue."""
 
 import ast
 import asyncio
@@ -29,7 +27,7 @@ from tests.support.remediator.edge_world import cycle_of, edge_world, open_sessi
 from tests.support.remediator.virtual_clock import VirtualClock
 
 
-async def test_a_part_begins_anew_with_back_off_and_is_counted() -> None:
+async def test_a_part_starts_again_with_back_off_and_is_counted() -> None:
     clock = VirtualClock()
     counted: list[str] = []
     began: list[float] = []
@@ -114,7 +112,7 @@ async def setting(tmp_path):
             yield found
 
 
-async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
+async def test_an_unexpected_error_in_a_check_is_reported_in_the_session(
     setting, monkeypatch
 ) -> None:
     counted: list[str] = []
@@ -122,7 +120,7 @@ async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
     await open_session(setting, "n1")
 
     def stumbles(*arguments):
-        raise ZeroDivisionError("secret words")
+        raise ZeroDivisionError("secret text")
 
     monkeypatch.setattr(node_cycle, "decide", stumbles)
     result = await cycle.check("n1")
@@ -132,7 +130,7 @@ async def test_a_look_that_fails_unforeseen_is_said_in_its_session_and_waits(
     logs = {c["type"]: c for c in session["status"]["conditions"]}
     assert logs["Blocked"]["reason"] == logs["NeedsHuman"]["reason"] == "UnexpectedError"
     assert "ZeroDivisionError in test_isolation.py" in logs["Blocked"]["message"]
-    assert "secret words" not in json.dumps(session)
+    assert "secret text" not in json.dumps(session)
     assert counted == ["look"]
     await cycle.check("n1")
     assert counted == ["look"], "not before its time, whatever wakes the node"

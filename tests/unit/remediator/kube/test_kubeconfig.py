@@ -1,6 +1,4 @@
-"""A kubeconfig says whom we act as, and a login that gave nothing is never a stranger's
-request.
-"""
+"""Impersonation and login of a kubeconfig; a failed login never sends an anonymous request."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""How long a refused write on a node is kept back, and when it is said."""
+"""Back-off of refused writes on a node, and when they are reported."""
 
 import json
 
@@ -104,7 +104,7 @@ def test_each_kind_of_write_and_each_node_stands_for_itself() -> None:
     assert kept.of("m") == {}
 
 
-def test_what_waits_for_its_turn_outlives_the_last_look() -> None:
+def test_a_refusal_in_back_off_survives_the_last_check() -> None:
     clock = VirtualClock()
     kept = Refusals(clock)
     kept.note(MARK, answer(403))

@@ -47,7 +47,7 @@ async def talking_to(tmp_path, address, observe=None):
         await api.close()
 
 
-async def test_an_object_is_decoded_and_the_call_says_who_asks(tmp_path):
+async def test_an_object_is_decoded_and_the_call_has_a_user_agent(tmp_path):
     seen = []
 
     async def handler(request):
@@ -93,7 +93,7 @@ async def test_an_object_is_decoded_and_the_call_says_who_asks(tmp_path):
         ),
     ],
 )
-async def test_a_refusal_keeps_what_it_said(tmp_path, make, code, sentence, retry_after_s):
+async def test_a_refusal_keeps_its_message(tmp_path, make, code, sentence, retry_after_s):
     async def handler(_):
         return make()
 
@@ -147,7 +147,7 @@ async def test_a_401_reads_the_credentials_again_and_repeats_the_call_once(tmp_p
     assert tokens == ["Bearer first", "Bearer second"]
 
 
-async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path):
+async def test_the_last_check_stops_a_call_before_it_is_sent(tmp_path):
     heard = []
 
     async def handler(request):
@@ -168,7 +168,7 @@ async def test_the_last_look_stops_a_call_before_the_server_hears_of_it(tmp_path
     assert heard == ["/before", "/after"]
 
 
-async def test_between_the_last_look_and_the_bytes_nothing_else_runs(tmp_path):
+async def test_nothing_else_runs_between_the_last_check_and_the_request(tmp_path):
     """A process that is stopped behind its last check must have nothing left to send."""
     heard, heard_before_anything_else = threading.Event(), []
 
@@ -237,42 +237,42 @@ def test_an_answer_that_is_no_object_is_an_error_not_a_crash():
         pytest.param(200, {"reason": "NotFound", "details": {"name": "n1"}}, False, id="no 404"),
     ],
 )
-def test_only_the_servers_own_word_about_that_name_makes_an_object_gone(code, body, gone):
+def test_an_object_is_gone_only_if_the_server_names_it_in_the_404(code, body, gone):
     answer = Answer(code=code, body=json.dumps(body).encode(), content_type="application/json")
     assert answer.is_not_found("n1") is gone
 
 
-async def test_records_follow_the_marks_that_are_under_way(tmp_path):
+async def test_records_wait_for_quarantines_in_flight(tmp_path):
     order, answer = [], asyncio.Event()
 
     async def handler(request):
         order.append(request.path)
-        if request.path == "/mark":
+        if request.path == "/taint":
             await answer.wait()
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
+        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/taint"))
         while not order:  # noqa: ASYNC110 - the other end of a connection
             await asyncio.sleep(0)
         record = asyncio.create_task(api.call(CallQueue.RECORD, "GET", "/record"))
         await api.call(CallQueue.READ, "GET", "/read")
-        assert order == ["/mark", "/read"]
+        assert order == ["/taint", "/read"]
         answer.set()
         await asyncio.gather(taint, record)
-    assert order == ["/mark", "/read", "/record"]
+    assert order == ["/taint", "/read", "/record"]
 
 
-async def test_a_record_waits_for_marks_only_so_long(tmp_path, monkeypatch):
+async def test_a_record_waits_for_quarantines_for_a_limited_time(tmp_path, monkeypatch):
     monkeypatch.setattr("remediator.kube.api._YIELD_S", 0.01)
 
     async def handler(request):
-        if request.path == "/mark":
+        if request.path == "/taint":
             await asyncio.sleep(60)
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/mark"))
+        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/taint"))
         await asyncio.sleep(0)
         assert (await api.call(CallQueue.RECORD, "GET", "/record")).ok
         taint.cancel()

@@ -34,7 +34,7 @@ async def send(api, path="/x", *, method="POST", body=b"{}", **options):
 
 @asynccontextmanager
 async def raw_server(*answers: bytes):
-    """Every connection is answered by the next of these, whatever it says, and closed."""
+    """Answer every connection with the next of these and close it."""
     heard, rest = [], list(answers)
 
     async def serve(reader, writer):
@@ -66,7 +66,7 @@ async def test_a_held_write_is_not_heard_and_the_next_one_goes_out(tmp_path):
     assert heard == ["/first", "/last"]
 
 
-async def test_a_mistake_in_the_last_look_is_no_lost_connection(tmp_path):
+async def test_an_error_in_the_last_check_is_no_lost_connection(tmp_path):
     heard = []
 
     async def handler(request):

@@ -78,7 +78,7 @@ def test_servers_that_contradict_one_another_leave_doubt():
     assert "contradict" in found.doubt
 
 
-def test_a_server_that_was_really_set_is_followed_within_half_a_minute_and_said():
+def test_a_new_server_time_is_followed_within_half_a_minute_and_logged():
     found = estimate(answers(*[0.0] * 15))
     moved = [found]
     for sample in answers(*[HOUR] * 15, begin=30.0):

@@ -69,7 +69,7 @@ async def test_nobody_leads_by_a_clock_that_the_server_contradicts(tmp_path, mon
         assert abs((parse_time(lease["spec"]["acquireTime"]) or 0.0) - time.time()) < 10
 
 
-async def test_harm_needs_a_renewal_within_ten_seconds_of_the_monotonic_clock(cluster):
+async def test_a_disruption_needs_a_renewal_within_ten_seconds_of_the_monotonic_clock(cluster):
     one = Replica(cluster, "one")
     await one.ask()
     cluster.clock.ahead_s += 9.0
@@ -81,7 +81,7 @@ async def test_harm_needs_a_renewal_within_ten_seconds_of_the_monotonic_clock(cl
     assert one.elector.may_disrupt()
 
 
-async def test_a_silent_leader_loses_the_lease_only_after_its_whole_duration_was_seen(cluster):
+async def test_a_silent_leader_loses_the_lease_only_after_its_full_duration(cluster):
     one, two = Replica(cluster, "one"), Replica(cluster, "two")
     await one.ask()
     cluster.clock.ahead_s += 14.0
@@ -184,7 +184,7 @@ async def test_a_missing_namespace_is_named_with_a_remedy(cluster):
     assert "no namespace nowhere for the lease; create it, or pass" in one.elector.problem
 
 
-async def test_the_holder_says_of_itself_what_people_must_know_and_takes_it_back(cluster):
+async def test_the_leader_publishes_its_problem_on_the_lease_and_removes_it(cluster):
     one = Replica(cluster, "one")
     status = {"gpuward.io/unable": "2026-11-23T21:11:00Z the list of nodes was refused"}
     one.elector._annotations = lambda: status

@@ -48,7 +48,7 @@ CAUSE = Cause(source="Human", message="a fire drill")
 CREATE = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n1", causes=(CAUSE,)))
 
 
-async def test_a_mark_is_sent_on_a_fresh_node(cluster):
+async def test_a_quarantine_is_sent_on_a_fresh_node(cluster):
     gate = gateway(cluster)
     sent = await gate.send(await taint(gate))
     assert sent.result is Result.DONE
@@ -68,7 +68,7 @@ async def test_a_mark_is_sent_on_a_fresh_node(cluster):
         ),
     ],
 )
-async def test_harm_is_held_back_and_says_why(cluster, options, why):
+async def test_a_disruption_is_not_sent_and_has_a_cause(cluster, options, why):
     gate = gateway(cluster, **options)
     sent = await gate.send(await taint(gate))
     assert sent.result is Result.HELD
@@ -128,7 +128,7 @@ async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatc
     assert (await gate.send(write)).done
 
 
-async def test_a_read_that_took_too_long_lets_no_harm_go(cluster, monkeypatch):
+async def test_a_slow_read_stops_a_disruption(cluster, monkeypatch):
     gate = gateway(cluster)
     write = await taint(gate)
     get = cluster.api.get
@@ -177,7 +177,7 @@ async def test_records_go_out_in_shadow_and_without_a_fresh_lease(cluster):
     assert cluster.writes() == [("create", "gpuquarantines")]
 
 
-async def test_in_shadow_a_mark_that_is_on_a_node_may_come_off(cluster):
+async def test_in_shadow_an_existing_taint_and_cordon_may_be_removed(cluster):
     assert (await (gate := gateway(cluster)).send(await taint(gate))).done
     shadow = gateway(cluster, mode=Mode.SHADOW)
     node = await shadow.fresh_node("n1")
@@ -234,7 +234,7 @@ def test_answers_of_writes(code, result):
 ORPHAN = {"metadata": {"annotations": {"gpuward.io/session": None}}}
 
 
-async def test_an_orphan_s_mark_comes_off_only_when_its_session_certainly_is_not_there(cluster):
+async def test_an_orphaned_taint_is_removed_only_if_its_session_does_not_exist(cluster):
     gate = gateway(cluster)
     off = d.RemoveTaint(node="n1", node_uid="u", session="s", patch=ORPHAN, orphan=True)
     await gate.send(CREATE)
@@ -245,7 +245,7 @@ async def test_an_orphan_s_mark_comes_off_only_when_its_session_certainly_is_not
     assert cluster.writes()[-1] == ("patch", "nodes")
 
 
-async def test_a_mark_that_names_another_nodes_session_is_an_orphan(cluster):
+async def test_a_taint_of_another_nodes_session_is_orphaned(cluster):
     await cluster.add_node("n2")
     gate = gateway(cluster)
     await gate.send(CREATE)
@@ -272,7 +272,7 @@ async def test_a_session_that_cannot_be_read_frees_no_node(cluster):
 
 
 def watching(cluster, node, **options):
-    """A gateway beside a watch that shows the node so."""
+    """A gateway with a watch that shows the node in this state."""
     return Gateway(
         cluster.api,
         cluster.clock,
@@ -291,7 +291,7 @@ def taint_on(node):
     return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 
 
-async def test_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster):
+async def test_a_quarantine_of_the_watched_version_needs_no_read(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     before = cluster.server.requests.count(verb="get", resource="nodes")
     checked: list[str] = []
@@ -306,7 +306,7 @@ async def test_a_mark_on_the_version_that_the_watch_shows_needs_no_read(cluster)
     assert checked == [node.uid, node.uid], "the rules look once more, and again on the connection"
 
 
-async def test_a_mark_meets_no_other_version_than_it_was_decided_on(cluster):
+async def test_a_quarantine_applies_only_to_the_version_it_was_decided_on(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
     await cluster.client.patch(NODES, "n1", opt_out)
@@ -315,7 +315,7 @@ async def test_a_mark_meets_no_other_version_than_it_was_decided_on(cluster):
     assert "taints" not in (await cluster.client.get(NODES, "n1"))["spec"]
 
 
-async def test_a_mark_on_another_version_than_the_watch_shows_is_read_for(cluster):
+async def test_a_quarantine_of_another_version_than_the_watched_one_needs_a_read(cluster):
     node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
     older = msgspec.structs.replace(
         node, metadata=msgspec.structs.replace(node.metadata, resource_version="1")

@@ -33,7 +33,7 @@ def refused(code):
 
 
 async def quiet(request):
-    """Nothing is there, and the watch says nothing."""
+    """An empty list and a watch without events."""
     return await stream(request) if is_watch(request) else page([], 5)
 
 
@@ -168,7 +168,7 @@ async def test_s43_after_silence_only_a_list_is_believed(tmp_path):
     assert asked[:4] == ["list", "watch", "list", "watch"]
 
 
-async def test_a_watch_that_fails_makes_the_view_old_and_says_why(tmp_path):
+async def test_a_failing_watch_makes_the_cache_old_and_has_a_cause(tmp_path):
     broken = False
 
     async def handler(request):
@@ -219,7 +219,7 @@ async def test_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):
         assert max(clock_of(cache).slept) <= 60
 
 
-async def test_an_object_that_is_understood_in_part_is_counted_and_says_what_is_missing(tmp_path):
+async def test_a_partly_decoded_object_is_counted_and_logged_with_its_problem(tmp_path):
     broken = node("a", 8)
     broken["spec"] = {"unschedulable": "yes"}
 
@@ -274,9 +274,7 @@ DEFINED = Resource(name="gpuquarantines", path="/x", crd="gpuquarantines.gpuward
     ],
     ids=["CRD missing", "permission missing", "token expired"],
 )
-async def test_a_refused_list_says_what_to_do_and_is_tried_again(
-    tmp_path, code, resource, expected
-):
+async def test_a_refused_list_has_a_remedy_and_is_retried(tmp_path, code, resource, expected):
     refused = True
 
     async def handler(request):

@@ -63,7 +63,7 @@ async def test_what_is_there_is_handed_over_with_the_version_that_is_served(
         assert objects.known("gpu-1") == {}
 
 
-async def test_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
+async def test_a_list_is_complete_and_a_kind_that_is_not_served_is_not_absent(
     tmp_path: Path,
 ) -> None:
     async with edge(tmp_path) as found:
@@ -79,7 +79,7 @@ async def test_a_list_comes_whole_and_a_kind_that_nobody_serves_is_no_absence(
 
 
 class Scripted(Api):
-    """Answers as told."""
+    """Answers with the given answers."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer

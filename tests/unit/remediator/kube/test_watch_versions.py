@@ -25,7 +25,7 @@ async def test_an_answer_older_than_the_watch_brings_nothing_back(tmp_path):
         assert list(cache.items) == ["made"]
 
 
-async def test_what_is_held_at_this_version_already_is_neither_decoded_nor_told(
+async def test_an_object_of_a_known_version_is_neither_decoded_nor_reported(
     tmp_path,
 ):
     """The echo of an own write, and an object that another watch brought."""
@@ -104,7 +104,7 @@ async def test_a_backup_that_was_restored_with_higher_versions_is_believed(tmp_p
         assert cache.items["a"].metadata.resource_version == "30"
 
 
-async def test_a_watch_that_goes_back_to_older_versions_is_listed_anew(tmp_path):
+async def test_a_watch_that_returns_to_older_versions_is_listed_again(tmp_path):
     lists = 0
 
     async def handler(request):

@@ -35,7 +35,7 @@ def fleet(of: PageState, **wanted: str) -> FleetPage:
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        pytest.param({"gpuward.io/health": "on fire"}, ("unknown", 8), id="unknown word"),
+        pytest.param({"gpuward.io/health": "on fire"}, ("unknown", 8), id="unknown health"),
         pytest.param({"gpuward.io/gpus": "many"}, ("healthy", 0), id="no number"),
         pytest.param({"gpuward.io/gpus": "9999999"}, ("healthy", 0), id="absurd number"),
     ],

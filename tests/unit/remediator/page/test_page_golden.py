@@ -69,7 +69,7 @@ def waits(name: str, opened_s: float) -> QuarantineView:
 
 def repaired() -> QuarantineView:
     """A reset that failed, a restart that an operator approved, and a test."""
-    check = ValidationCheck(id="memory", gpu="4", result="fail", value=3.0, unit="words")
+    check = ValidationCheck(id="memory", gpu="4", result="fail", value=3.0, unit="errors")
     approved = TimelineEntry(at=ago(700), step="LetGo", subject="RestartNode", by="ann")
     found = session(
         "r-1", "r", "Quarantined",

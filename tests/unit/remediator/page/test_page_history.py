@@ -39,12 +39,12 @@ def test_reasons_and_the_offenders_on_record_with_their_serial() -> None:
     status = RecordStatus(
         uuid="GPU-B-3", serial="S9", events=faults, places=(RecordPlace(node="b"),)
     )
-    quiet = RecordStatus(uuid="GPU-calm", events=faults[:1])
+    quiet = RecordStatus(uuid="GPU-quiet", events=faults[:1])
     past_ones = [past(f"b-{i}", "b", days=i, gpus=["GPU-B-3"]) for i in (3, 2)]
     of = state([node("b")], [*past_ones, past("a-1", "a", days=1, reason="RowRemapFailure")])
     records = {
         name: RecordView(metadata=ObjectMeta(name=name), status=each)
-        for name, each in (("gpu-b-3", status), ("gpu-calm", quiet))
+        for name, each in (("gpu-b-3", status), ("gpu-quiet", quiet))
     }
     snapshot = dataclasses.replace(of.snapshot, records=records)
     known = dataclasses.replace(of, snapshot=snapshot)

@@ -23,7 +23,7 @@ def page(of: PageState, name: str) -> str:
     return node_html(of, of.snapshot.quarantines[name].spec.node_name)
 
 
-def test_a_session_nobody_has_looked_at_yet() -> None:
+def test_a_session_before_its_first_check() -> None:
     asked = QuarantineView(
         metadata=ObjectMeta(name="by-hand", creation_timestamp=ago(5)),
         spec=QuarantineSpec(

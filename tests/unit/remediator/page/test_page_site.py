@@ -152,7 +152,7 @@ async def test_static_files_are_sent_once(client: Client) -> None:
     assert (first.status, again.status) == (200, 304)
 
 
-async def test_a_healthy_nodes_verdict_is_read_and_a_sick_ones_is_known(
+async def test_the_health_of_a_healthy_node_is_read_and_of_a_sick_one_is_watched(
     client: Client, source: FixedSource
 ) -> None:
     assert "Read just now." in await (await client.get("/nodes/a")).text()

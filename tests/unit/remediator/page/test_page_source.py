@@ -96,7 +96,7 @@ async def test_what_ill_nodes_share_follows_every_node_that_changes() -> None:
     assert (await source.state()).common == ()
 
 
-async def test_a_verdict_is_kept_for_a_while() -> None:
+async def test_a_health_status_is_cached_for_a_while() -> None:
     reads, clock = Reads(), VirtualClock()
     reader = live(Caches(), clock, reads)
 

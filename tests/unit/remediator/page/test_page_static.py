@@ -20,15 +20,15 @@ def test_no_file_names_an_address_outside(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "word",
+    "call",
     [
         "innerHTML =", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(",
         "srcdoc", "createContextualFragment", "setHTMLUnsafe",
     ],
 )  # fmt: skip
-def test_the_script_puts_no_text_into_the_page_as_markup(word: str) -> None:
+def test_the_script_puts_no_text_into_the_page_as_markup(call: str) -> None:
     """It takes over nodes of the same page as the server renders it, and runs nothing."""
-    assert word not in SCRIPT
+    assert call not in SCRIPT
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)

@@ -173,7 +173,7 @@ def example() -> str:
     metrics.observe_call("GET", CallQueue.READ, 200, 0.01)
     metrics.fault_to_unschedulable.observe(0.3)
     metrics.evictions.labels("evicted").inc()
-    metrics.writes.labels("MarkNode", "done").inc()
+    metrics.writes.labels("EvictPod", "done").inc()
     metrics.open_session.labels(
         "gpu-7", "Draining", "Enforce", "Fatal", "Xid79GPUFallenOffBus"
     ).set(1)

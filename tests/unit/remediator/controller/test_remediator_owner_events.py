@@ -47,7 +47,7 @@ async def events(setting, count):
         ),
     ],
 )
-async def test_where_events_are_refused_the_drain_goes_on_and_that_is_said_once(
+async def test_where_events_are_refused_the_drain_continues_and_logs_it_once(
     cluster, refusal, remedy
 ):
     fault = cluster.server.faults.fail(
