@@ -66,7 +66,7 @@ WAITS = ("uninstall", "--yes")
 
 
 def filled(arguments: tuple[str, ...]) -> list[str]:
-    return [NOT_THERE.get(word, word) for word in arguments]
+    return [NOT_THERE.get(part, part) for part in arguments]
 
 
 @pytest.mark.parametrize("printed", OURS, ids=[one.text for one in OURS])
@@ -76,7 +76,7 @@ def test_every_printed_command_of_the_plugin_runs(
     """Wrong use is 64 and a fault of gpuward reports it; what only looks has an answer."""
     monkeypatch.chdir(tmp_path)  # some write a file
     arguments = [
-        word for word in filled(printed.arguments[2:]) if (printed.arguments[2], word) != WAITS
+        part for part in filled(printed.arguments[2:]) if (printed.arguments[2], part) != WAITS
     ]
     code, out, err = there(*arguments)
     assert code != 64, err
@@ -87,9 +87,9 @@ def test_every_printed_command_of_the_plugin_runs(
 
 def typed(there: Kubectl, printed: Printed, home: Path) -> str:
     """What went wrong when `kubectl` was given the command; "" for nothing."""
-    arguments = [word for word in filled(printed.arguments[1:]) if word]
-    arguments = [word for word in arguments if word != "--kubeconfig"]
-    verb = next((word for word in arguments if word in WRITES | UNDERSTOOD), "")
+    arguments = [part for part in filled(printed.arguments[1:]) if part]
+    arguments = [part for part in arguments if part != "--kubeconfig"]
+    verb = next((part for part in arguments if part in WRITES | UNDERSTOOD), "")
     if verb in WRITES and "auth" not in arguments:
         arguments.append("--dry-run=server")
     done = subprocess.run(
@@ -104,7 +104,7 @@ def typed(there: Kubectl, printed: Printed, home: Path) -> str:
         return ""  # it takes off what is not on the node here
     if "<" in printed.text and "NotFound" in done.stderr:
         return ""  # a name that only the reader has
-    if verb in UNDERSTOOD and not any(word in done.stderr.lower() for word in MISUSE):
+    if verb in UNDERSTOOD and not any(part in done.stderr.lower() for part in MISUSE):
         return ""
     return f"{printed.where}: {printed.text}\n  {done.stderr.strip()[:300]}"
 
