@@ -1,8 +1,8 @@
-"""A simulated NVIDIA driver: NVML at the boundary of the shared library inside `pynvml`.
+"""A simulated NVIDIA driver: it replaces the NVML shared library inside `pynvml`.
 
-`install("node.yaml")` makes the real `pynvml` code of this process talk to the node that the file
-describes; editing the file changes what it sees. Used by tests, the demo, the benchmarks and
-`--nvml sim:FILE`; never by anything in the image.
+After `install("node.yaml")` the real `pynvml` code of this process reads the node that the file
+describes; edits of the file take effect at once. Used by tests, the demo, the benchmarks and
+`--nvml sim:FILE`; the image does not contain it.
 """
 
 from __future__ import annotations
@@ -49,13 +49,11 @@ __all__ = [
 ]
 
 NODES = Path(__file__).parent / "nodes"
-"""The node descriptions that come with the simulator."""
+"""The node descriptions of the simulator."""
 
 
 class SimulatedDriver:
-    """The simulated library, put into `pynvml` at once; a context manager that takes it out
-    again.
-    """
+    """A context manager that replaces the library in `pynvml`, from its creation to its exit."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -64,12 +62,12 @@ class SimulatedDriver:
         self._replace(self.library)
 
     def uninstall(self) -> None:
-        """Put back what was there."""
+        """Restore the real library."""
         self._replace(self._before)
 
     def _replace(self, library: Any) -> None:
         pynvml.nvmlLib = library
-        # Functions are cached; there is no other way to drop them.
+        # pynvml caches functions and has no other way to drop them.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - see above
 
     def __enter__(self) -> SimulatedDriver:
@@ -85,8 +83,8 @@ class SimulatedDriver:
 
 
 def install(path: str | Path) -> SimulatedDriver:
-    """Simulate the node described in `path` from now on.
+    """Simulate the node that the file describes.
 
-    Raises OSError or ValueError when the file cannot be used.
+    Raises OSError or ValueError for an invalid file.
     """
     return SimulatedDriver(path)

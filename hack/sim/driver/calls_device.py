@@ -1,6 +1,6 @@
-"""NVML calls about the driver, which GPUs there are, and one GPU: identity, heat, memory, PCIe.
+"""NVML calls about the driver, the list of GPUs, and one GPU: identity, temperature, memory, PCIe.
 
-Registered with `library`; called by `pynvml` through the simulated library only.
+Registered in `library`; `pynvml` calls them through the simulated library.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from hack.sim.driver.numbers import CLOCK_EVENTS
 from rules.text.pci_address import full_address
 
 NO_GPUS = 1
-"""NVML_INIT_FLAG_NO_GPUS: a node without a GPU is no error."""
+"""NVML_INIT_FLAG_NO_GPUS: a node without a GPU is not an error."""
 
 
 @system_call("nvmlInitWithFlags", "nvmlInit_v2", needs_init=False)
@@ -130,7 +130,7 @@ TEXTS: dict[str, Callable[[Gpu], str]] = {
     "nvmlDeviceGetBoardPartNumber": lambda gpu: gpu.board,
     "nvmlDeviceGetVbiosVersion": lambda gpu: gpu.vbios,
 }
-"""Calls that answer one text of the description; an empty one is not supported."""
+"""Calls that return one text of the description; an empty one is not supported."""
 NUMBERS: dict[str, Callable[[Gpu], float | None]] = {
     "nvmlDeviceGetModuleId": lambda gpu: gpu.module_id,
     "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor,
@@ -146,7 +146,7 @@ NUMBERS: dict[str, Callable[[Gpu], float | None]] = {
     "nvmlDeviceGetCurrPcieLinkWidth": lambda gpu: gpu.pcie.width,
     "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu: gpu.pcie.max_width,
 }
-"""Calls that answer one number of the description; None is not supported."""
+"""Calls that return one number of the description; None is not supported."""
 
 
 def _register_text(symbol: str, read: Callable[[Gpu], str]) -> None:
@@ -245,7 +245,7 @@ def utilization(_: SimulatedLibrary, gpu: Gpu, rates: Any) -> int:
 
 
 def total(counts: EccCounts, *, uncorrected: bool) -> int:
-    """All places of one kind of error."""
+    """Return the errors of one kind in all places."""
     if uncorrected:
         return counts.sram_uncorrected + counts.dram_uncorrected
     return counts.sram_corrected + counts.dram_corrected

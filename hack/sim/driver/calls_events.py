@@ -1,8 +1,8 @@
 """NVML's event sets.
 
-An event of the file is delivered once per set that waits for its type and GPU and existed before
-it was written. As with the real library, one lost GPU in a set fails every wait on that set.
-Registered with `library`; called by `pynvml` through the simulated library only.
+An event in the file is delivered once to each set that waits for its type and GPU and existed
+before the event was written. As in the real library, one lost GPU makes every wait on its set
+fail. Registered in `library`; `pynvml` calls them through the simulated library.
 """
 
 import time
@@ -31,18 +31,18 @@ from hack.sim.driver.node import Gpu, Node, PushedEvent
 from hack.sim.driver.numbers import EVENT_TYPES, EVENTS
 
 _LOOK_S = 0.2
-"""How often a waiting set looks at the file."""
+"""How often a waiting set reads the file."""
 
 
 class EventSet:
-    """Which event types of which GPUs are wanted, and up to which id they were delivered."""
+    """The registered event types of each GPU, and the id of the last delivered event."""
 
     def __init__(self, seen: int) -> None:
         self.seen = seen
         self.wanted: dict[str, int] = {}
 
     def next_event(self, library: SimulatedLibrary) -> PushedEvent | None:
-        """Take the next event that is wanted."""
+        """Return the next registered event."""
         node = library.node
         for event in sorted(node.events, key=lambda event: event.id):
             if event.id <= self.seen:
@@ -55,7 +55,7 @@ class EventSet:
 
 
 def supported(library: SimulatedLibrary, gpu: Gpu) -> int:
-    """The event bits this GPU offers under this driver."""
+    """Return the event bits that the GPU supports with this driver."""
     if gpu.events_supported is not None:
         return sum(EVENT_TYPES[name] for name in gpu.events_supported)
     branch = library.node.driver.branch
@@ -108,7 +108,7 @@ def wait(library: SimulatedLibrary, handle: Any, data: Any, timeout_ms: Any) -> 
     while True:
         node = library.node
         if node is not read_node:
-            # Looking costs one stat while the file stays as it is: a child waits all day.
+            # Reading an unchanged file costs one stat.
             read_node = node
             if library.stale(node):
                 return UNINITIALIZED

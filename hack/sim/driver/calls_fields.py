@@ -1,7 +1,7 @@
 """The batch query nvmlDeviceGetFieldValues, NVLink, fabric, distance over PCIe, and MIG.
 
-Fields are named by pynvml's constants, never by number. A field that the simulated driver is too
-old for answers "invalid argument", one that the part does not have "not supported".
+Fields use pynvml's constants, never numbers. A field that the simulated driver is too old for
+returns "invalid argument", one that the GPU does not have "not supported".
 """
 
 import uuid
@@ -31,7 +31,7 @@ from hack.sim.driver.numbers import FIELDS as FIELD_BRANCHES
 
 Number = int | float | None
 Field = Callable[[Gpu, int], Number]
-"""From the GPU and the scope (a link, mostly) to the value; None where the part has none."""
+"""Returns the value for a GPU and a scope (mostly a link); None if the GPU has none."""
 
 HOPPER = pynvml.NVML_DEVICE_ARCH_HOPPER
 BLACKWELL = pynvml.NVML_DEVICE_ARCH_BLACKWELL
@@ -55,7 +55,7 @@ def _count(counter: str, place: str) -> Field:
 
 
 def _milliwatts(field: str) -> Field:
-    """A power in watts as the driver counts it; not supported where the description has none."""
+    """A power in the driver's unit; not supported if the description has none."""
 
     def read(gpu: Gpu, _: int) -> Number:
         watts = getattr(gpu, field)
@@ -97,7 +97,7 @@ def _link(counter: str, *, first: int, last: int = 99) -> Field:
 
 
 def _all_links(counter: str) -> Field:
-    """A counter summed over the links, on parts before NVLink5."""
+    """The sum of a counter over the links, on GPUs before NVLink 5."""
 
     def read(gpu: Gpu, _: int) -> Number:
         if not gpu.nvlink.count or gpu.architecture >= BLACKWELL:
@@ -194,8 +194,8 @@ SKIPPED_WITHOUT_C2C = frozenset(
         "TEMPERATURE_SLOWDOWN_TLIMIT",
     )
 )
-"""Left unanswered, with success and no timestamp, in a batch that also asks for C2C errors that
-the GPU does not have: seen on an H100 with driver 580.159."""
+"""Fields left unanswered, with success and no timestamp, in a batch that also has C2C errors on a
+GPU without C2C: observed on an H100 with driver 580.159."""
 SIGNED = frozenset(("TEMPERATURE_SLOWDOWN_TLIMIT", "TEMPERATURE_SHUTDOWN_TLIMIT"))
 
 
@@ -207,19 +207,19 @@ _BY_NUMBER = {getattr(pynvml, f"NVML_FI_DEV_{name}"): name for name in FIELDS}
 _STRUCT = pynvml.c_nvmlFieldValue_t
 _FIELD, _SCOPE, _RETURN = _STRUCT.fieldId, _STRUCT.scopeId, _STRUCT.nvmlReturn
 _KIND, _UNION, _TIME = _STRUCT.valueType, _STRUCT.value, _STRUCT.timestamp
-"""Parts of an answer as ctypes has them: pynvml's own way costs four times as much."""
+"""Fields of an answer through ctypes: pynvml's attributes take four times as long."""
 _BRANCHES = [(getattr(pynvml, name), branch) for name, branch in FIELD_BRANCHES]
 
 
 @lru_cache(maxsize=1024)
 def field_branch(number: int) -> int:
-    """The first driver branch that knows this field."""
+    """Return the first driver branch that has this field."""
     return max((branch for first, branch in _BRANCHES if number >= first), default=0)
 
 
 @device_call("nvmlDeviceGetFieldValues")
 def field_values(library: SimulatedLibrary, gpu: Gpu, count: Any, values: Any) -> int:
-    # Asked once: the description may change, but not within one call.
+    # Read once: the description must not change within a call.
     branch = library.node.driver.branch
     asked = referenced(values)[: number_of(count)]
     names = [_BY_NUMBER.get(_FIELD.__get__(value)) for value in asked]
@@ -276,7 +276,7 @@ def link_version(_: SimulatedLibrary, gpu: Gpu, link: Any, version: Any) -> int:
 
 
 def peer_of(gpu: Gpu, link: int) -> int | None:
-    """The position of the GPU at the other end of a link; None for a switch or nothing."""
+    """Return the position of the GPU at the other end of a link; None if it is not a GPU."""
     return next((peer for peer, links in gpu.nvlink.peers.items() if link in links), None)
 
 

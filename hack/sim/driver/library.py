@@ -1,9 +1,9 @@
-"""The stand-in for the NVML shared library: an object whose attributes are C-like functions.
+"""The simulated NVML shared library: an object with C-like functions as attributes.
 
-`pynvml` looks functions up on its `nvmlLib` and calls them with ctypes arguments; the functions
-registered here (by the `calls_*` modules) fill those arguments in and return NVML codes. What is
-not registered, or newer than the simulated driver, is an AttributeError, as in a real library.
-Handles are numbers dressed as pointers: they are filled in, never followed.
+`pynvml` gets functions from its `nvmlLib` and calls them with ctypes arguments. The functions that
+the `calls_*` modules register here fill in those arguments and return NVML codes. A function that
+is not registered, or is newer than the simulated driver, raises AttributeError, as in a real
+library. Handles are numbers cast to pointers and are never dereferenced.
 """
 
 import ctypes
@@ -36,9 +36,7 @@ _BYTE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class Call(NamedTuple):
-    """One NVML function, whether its first argument is a device, and whether it works
-    uninitialised.
-    """
+    """An NVML function, with flags whether it takes a device and whether it needs nvmlInit."""
 
     function: Function
     per_device: bool = False
@@ -63,7 +61,7 @@ def system_call(*names: str, needs_init: bool = True) -> Callable[[Function], Fu
 def device_call(*names: str, with_handle: bool = False) -> Callable[[Function], Function]:
     """Register `function(library, gpu, *arguments after the handle)` under these symbols.
 
-    `with_handle` puts the resolved `Handle` after the GPU, for calls that tell MIG devices apart.
+    `with_handle` adds the resolved `Handle` after the GPU, for calls that depend on MIG devices.
     """
 
     def register(function: Function) -> Function:
@@ -75,14 +73,14 @@ def device_call(*names: str, with_handle: bool = False) -> Callable[[Function], 
 
 
 class Handle(NamedTuple):
-    """What a device handle stands for: a GPU, and the MIG instance on it, if it is one."""
+    """The meaning of a device handle: a GPU, and its MIG instance if it is one."""
 
     uuid: str
     instance: MigInstance | None = None
 
 
 class SimulatedLibrary:
-    """One process's view of NVML on the node that `file` describes."""
+    """NVML in one process, on the node that `file` describes."""
 
     def __init__(self, file: NodeFile) -> None:
         self.file = file
@@ -97,7 +95,7 @@ class SimulatedLibrary:
 
     @property
     def node(self) -> Node:
-        """The node as the file describes it now."""
+        """The node that the file describes now."""
         return self.file.current()
 
     def __getattr__(self, name: str) -> Function:
@@ -113,7 +111,7 @@ class SimulatedLibrary:
         return entry
 
     def attach(self) -> None:
-        """Enumerate, as nvmlInit does: from now on these GPUs have an index, dead or alive."""
+        """Enumerate the GPUs, as nvmlInit does: each gets an index, also a lost one."""
         node = self.node
         self.references += 1
         if self.references == 1 or self._restart != node.driver_restart:
@@ -125,20 +123,20 @@ class SimulatedLibrary:
             self.sets.clear()
 
     def detach(self) -> None:
-        """Count down, as nvmlShutdown does."""
+        """Decrement the count of initialisations, as nvmlShutdown does."""
         self.references -= 1
 
     def stale(self, node: Node) -> bool:
-        """The driver restarted under the process, or nothing was initialised."""
+        """Whether NVML is not initialised, or the driver has restarted since."""
         return self.references == 0 or self._restart != node.driver_restart
 
     def gpu(self, uuid: str, node: Node | None = None) -> Gpu | None:
-        """The GPU with this UUID; None when it was unplugged or its description removed."""
+        """Return the GPU with this UUID; None if it was unplugged or removed from the file."""
         gpus = (node or self.node).gpus
         return next((gpu for gpu in gpus if gpu.uuid == uuid and not gpu.unplugged), None)
 
     def number(self, handle: Handle) -> int:
-        """The pointer value that stands for `handle` until the library is initialised again."""
+        """Return the pointer value of `handle`, valid until the next initialisation."""
         with self._lock:
             if handle not in self._numbers:
                 self._numbers[handle] = self.new_number()
@@ -146,18 +144,16 @@ class SimulatedLibrary:
             return self._numbers[handle]
 
     def new_number(self) -> int:
-        """A pointer value that was never used before."""
+        """Return a new pointer value."""
         self._next_number += 0x10
         return self._next_number
 
     def handle(self, argument: Any) -> Handle | None:
-        """What a device handle passed by the caller stands for; None if it is stale or made up."""
+        """Return the meaning of a handle from the caller; None if it is stale or invalid."""
         return self._handles.get(pointer_value(argument))
 
     def hand_out(self, argument: Any, handle: Handle, call: str = "") -> int:
-        """Fill in a device handle; a lost GPU gives none, as NVML does, nor one that fails
-        `call`.
-        """
+        """Fill in a device handle and return the code; a lost GPU or a failing `call` has none."""
         gpu = self.gpu(handle.uuid)
         if gpu is None or gpu.lost:
             return GPU_IS_LOST
@@ -204,16 +200,16 @@ STILL_ANSWERED = frozenset(
         "nvmlDeviceGetMinorNumber",
     )
 )
-"""Identity stays readable on a GPU that must be reset: the driver answers it from memory."""
+"""Calls that work on a GPU that needs a reset: the driver answers them from memory."""
 
 
 def referenced(argument: Any) -> Any:
-    """The object behind `byref(object)`, or the object itself."""
+    """Return the object of `byref(object)`, or the object itself."""
     return getattr(argument, "_obj", argument)
 
 
 def pointer_value(argument: Any) -> int:
-    """The number behind a handle that the caller passed, by value or by reference."""
+    """Return the number of a handle, passed by value or by reference."""
     return ctypes.cast(referenced(argument), ctypes.c_void_p).value or 0
 
 
@@ -227,7 +223,7 @@ def fill_pointer(argument: Any, number: int) -> None:
 
 
 def number_of(argument: Any) -> int:
-    """An integer argument, plain or as a ctypes object."""
+    """Return an integer argument, plain or as a ctypes object."""
     return int(getattr(argument, "value", argument))
 
 
@@ -238,7 +234,7 @@ def put(argument: Any, value: float) -> int:
 
 
 def put_text(buffer: Any, text: str, size: Any) -> int:
-    """Write a C string; 7 where it does not fit. `\\xHH` in the text becomes that very byte."""
+    """Write a C string; return 7 if it does not fit. `\\xHH` in the text becomes that byte."""
     data = _BYTE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
     if len(data) >= number_of(size):
         return INSUFFICIENT_SIZE

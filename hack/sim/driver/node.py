@@ -1,8 +1,7 @@
-"""What a simulated GPU node is: the schema of the YAML description.
+"""The schema of the YAML description of a simulated GPU node.
 
-`store` reads files into these types; the NVML calls and the PCI view read them. Plain data: a
-fault is a field that somebody edited. `defaults` of the file are merged under every GPU, so a GPU
-states only what is its own.
+`store` reads files into these types; the NVML calls and the PCI view use them. To cause a fault,
+edit a field. `defaults` of the file apply to every GPU, so a GPU has only the fields that differ.
 """
 
 from typing import Any, Literal
@@ -13,11 +12,11 @@ from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A part of the description: an unknown key is an error with its path."""
+    """A part of the description; an unknown key is an error with its path."""
 
 
 class Driver(_Part):
-    """Versions, as the driver spells them."""
+    """Versions, as the driver reports them."""
 
     version: str
     cuda: str
@@ -30,7 +29,7 @@ class Driver(_Part):
 
 
 class Temperature(_Part):
-    """Degrees Celsius; null where this part has no such sensor or threshold."""
+    """Degrees Celsius; null if the GPU has no such sensor or threshold."""
 
     gpu: int = 34
     memory: int | None = None
@@ -101,7 +100,7 @@ class RetiredPages(_Part):
 
 
 class Repair(_Part):
-    """Repairs that await a reset, and memory beyond repair."""
+    """Repairs that wait for a reset, and memory that cannot be repaired."""
 
     channel_pending: bool = False
     tpc_pending: bool = False
@@ -128,7 +127,7 @@ class Nvlink(_Part):
     version: int = 4
     remote: Literal["switch", "peers"] = "switch"
     switches: list[str] = []
-    """PCI addresses of the switches; links are dealt out to them in turn."""
+    """PCI addresses of the switches; the links are assigned to them in turn."""
     peers: dict[int, list[int]] = {}
     down: list[int] = []
     crc: dict[int, int] = {}
@@ -144,12 +143,12 @@ class Nvlink(_Part):
     symbol_errors: dict[int, int] = {}
     effective_errors: dict[int, int] = {}
     effective_ber: dict[int, int] = {}
-    """Bit error ratios as the driver packs them: mantissa << 8 | exponent; 0xFFF for none."""
+    """Bit error ratios in the driver's format: mantissa << 8 | exponent; 0xFFF for none."""
     symbol_ber: dict[int, int] = {}
 
 
 class Fabric(_Part):
-    """Registration with the fabric manager. `health_mask` as the driver packs it."""
+    """Registration with the fabric manager. `health_mask` is in the driver's format."""
 
     state: int = 3
     status: int = 0
@@ -160,14 +159,14 @@ class Fabric(_Part):
 
 
 class C2c(_Part):
-    """Chip-to-chip links of Grace parts."""
+    """Chip-to-chip links of Grace systems."""
 
     states: list[int] = []
     errors: int = 0
 
 
 class Inforom(_Part):
-    """The board's own flash."""
+    """The flash memory of the board."""
 
     valid: bool = True
     image: str = ""
@@ -198,7 +197,7 @@ class Process(_Part):
 
 
 class PciView(_Part):
-    """What the PCI bus shows, beside NVML. `view` null: derived from the GPU's state."""
+    """The GPU on the PCI bus, independent of NVML. `view` null: derived from the GPU's state."""
 
     vendor: str = "10de"
     device: str = "2330"
@@ -211,7 +210,7 @@ class PciView(_Part):
 
 
 class Gpu(_Part):
-    """One GPU. The last block are the faults; calls of CUDA hang and fail by name, too."""
+    """One GPU. The last fields are faults; CUDA calls can also hang and fail by name."""
 
     uuid: str
     pci: str
@@ -228,7 +227,8 @@ class Gpu(_Part):
     cpus: list[int] = []
     """First and last CPU of the affinity."""
     slot: str = "0/0/0/0"
-    """Socket, host bridge, outer switch, inner switch: what two GPUs share tells their distance.
+    """Socket, host bridge, outer switch, inner switch; the shared ones define the distance of two
+    GPUs.
     """
     temperature: Temperature = msgspec.field(default_factory=Temperature)
     power_watts: float = 70.0
@@ -254,7 +254,7 @@ class Gpu(_Part):
     mig: Mig | None = msgspec.field(default_factory=Mig)
     processes: list[Process] = []
     events_supported: list[str] | None = None
-    """Null: what this driver branch offers for this architecture."""
+    """Null: the default of this driver branch for this architecture."""
     pci_view: PciView = msgspec.field(default_factory=PciView)
 
     lost: bool = False
@@ -262,11 +262,11 @@ class Gpu(_Part):
     unplugged: bool = False
     hang_s: dict[str, float] = {}
     errors: dict[str, int] = {}
-    """Call or field constant and the return code it gives."""
+    """Return codes by call or field constant."""
 
 
 class Host(_Part):
-    """The host around the driver. `running` null: its processes are out of sight, as in a pod."""
+    """The host of the driver. `running` null: its processes are not visible, as in a pod."""
 
     running: list[Literal["nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"]] | None = (
         None
@@ -286,14 +286,17 @@ class PushedEvent(_Part):
 
 
 class Node(_Part):
-    """The entire node. `missing` adds to the symbols that the driver's branch lacks anyway."""
+    """The node.
+
+    `missing` are symbols that the driver lacks, in addition to those of its branch.
+    """
 
     driver: Driver
     gpus: list[Gpu]
     virtualization: Literal["none", "passthrough", "vgpu"] = "none"
     init_error: int = 0
     driver_restart: int = 0
-    """Raise it: every handle is stale until NVML is initialised again."""
+    """Increase it to make every handle stale until NVML is initialised again."""
     missing: list[str] = []
     excluded: list[str] = []
     host: Host = msgspec.field(default_factory=Host)
@@ -303,7 +306,7 @@ class Node(_Part):
 
 
 def merge(under: Any, over: Any) -> Any:
-    """`over` on top of `under`, mapping by mapping; anything else is replaced whole."""
+    """Return `under` updated with `over`; mappings are merged, other values are replaced."""
     if isinstance(under, dict) and isinstance(over, dict):
         return {
             **under,
@@ -316,9 +319,9 @@ def merge(under: Any, over: Any) -> Any:
 
 
 def parse(document: Any) -> Node:
-    """A description as loaded from YAML. Raises ValueError with the path of what is wrong."""
+    """Parse a description loaded from YAML. Raises ValueError with the path of the error."""
     if not isinstance(document, dict):
-        raise ValueError("a mapping with `driver` and `gpus` is expected")
+        raise ValueError("expected a mapping with `driver` and `gpus`")
     document = dict(document)
     defaults = document.pop("defaults", {})
     gpus = document.get("gpus")
@@ -333,5 +336,5 @@ def parse(document: Any) -> Node:
                 )
     for event in node.events:
         if event.type not in EVENT_TYPES:
-            raise ValueError(f"{event.type!r} is no event type - at `$.events`, id {event.id}")
+            raise ValueError(f"{event.type!r} is not an event type - at `$.events`, id {event.id}")
     return node

@@ -1,5 +1,5 @@
-"""The words of a node's description and the numbers of nvml.h that they stand for; the driver
-branches since which symbols, fields and events exist."""
+"""Names in node descriptions and their numbers in nvml.h, and the first driver branch of symbols,
+fields and events."""
 
 CLOCK_EVENTS = {
     "gpu_idle": 0x1,
@@ -46,7 +46,7 @@ SYMBOLS = {
 }
 
 FABRIC_V3_BRANCH = 580
-"""From here nvmlDeviceGetGpuFabricInfoV takes the third structure, with a health summary."""
+"""From this branch nvmlDeviceGetGpuFabricInfoV has a third structure with a health summary."""
 
 FIELDS = (
     ("NVML_FI_DEV_C2C_LINK_COUNT", 530),
@@ -59,7 +59,7 @@ FIELDS = (
     ("NVML_FI_DEV_EDPP_MULTIPLIER", 590),
     ("NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE", 615),
 )
-"""Ascending: from this field's number on, the branch that first knew it."""
+"""First field number and first driver branch that has it, ascending."""
 
 EVENTS = {
     "mig_config_change": 450,

@@ -1,8 +1,8 @@
-"""The YAML file of a simulated node: read again whenever it changes, and changed from Python.
+"""Read and change the YAML file of a simulated node.
 
-A broken edit keeps the last good description and reports it once on standard error, so that an
-operator who types in the file never sees the node vanish. The PCI bus of the node is read from it,
-too.
+The file is read again after each change. An invalid edit is reported once on standard error and
+the last valid description stays in use, so that the node does not vanish while a user edits the
+file. The PCI bus of the node is read from the same file.
 """
 
 import os
@@ -20,13 +20,13 @@ from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
 from rules.text.pci_address import full_address
 from rules.text.user_input import duplicate_key
 
-# Of libyaml where PyYAML was built with it: several times as fast, the same data.
+# Use libyaml if available: it is several times as fast.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class NodeFile:
-    """The current description. `current` costs one stat when nothing changed."""
+    """The current description. `current` costs one stat if nothing changed."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -35,8 +35,9 @@ class NodeFile:
         self._node = self._read()
 
     def current(self) -> Node:
-        """The last good description. Never raises: a file that went away or broke is kept as it
-        was.
+        """Return the last valid description.
+
+        Never raises, also if the file is missing or invalid.
         """
         try:
             stamp = self._stat()
@@ -63,9 +64,7 @@ class NodeFile:
 
 
 def load(path: str | Path) -> Any:
-    """The YAML document as plain data. Raises ValueError where it is no YAML or says a thing
-    twice.
-    """
+    """Return the YAML document as plain data. Raises ValueError for invalid or duplicate keys."""
     text = Path(path).read_bytes()
     try:
         loader = _Loader(text)
@@ -78,13 +77,11 @@ def load(path: str | Path) -> Any:
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the YAML is nested too deeply") from None
 
 
 def edit(path: str | Path, change: Callable[[Any], None]) -> None:
-    """Change the file in one step: readers see the old or the new description, never half of
-    one.
-    """
+    """Replace the file atomically: readers see the old or the new description."""
     path = Path(path)
     document = load(path)
     change(document)
@@ -133,17 +130,17 @@ def _one_line(error: Exception) -> str:
 
 
 def pci_functions(path: str | Path) -> list[PciFunction]:
-    """The NVIDIA display functions of the node that the file describes, now."""
+    """Return the current NVIDIA display functions of the node in the file."""
     return functions_of(NodeFile(path).current())
 
 
 def functions_of(node: Node) -> list[PciFunction]:
-    """The same from a description already read."""
+    """Return the NVIDIA display functions of a description."""
     return [_function(gpu) for gpu in node.gpus if _view(gpu) != "absent"]
 
 
 def device_files(path: str | Path) -> list[str]:
-    """The `/dev/nvidiaN` that exist: one for each GPU the driver is bound to."""
+    """Return the existing `/dev/nvidiaN`: one for each GPU that is bound to the driver."""
     return [
         f"/dev/nvidia{gpu.minor}"
         for gpu in sorted(NodeFile(path).current().gpus, key=lambda gpu: gpu.minor)
@@ -152,7 +149,7 @@ def device_files(path: str | Path) -> list[str]:
 
 
 def host_of(node: Node, identity: HostSeen) -> HostSeen:
-    """A check at the node's host; `identity` is of the machine that simulates it."""
+    """Return the node's host; `identity` is that of the real machine."""
     host = node.host
     ports = range(host.infiniband_ports)
     seen = replace(

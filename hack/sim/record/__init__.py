@@ -1,3 +1,1 @@
-"""Records the GPUs of a real node as a description that `--nvml sim:FILE` replays: see
-`__main__`.
-"""
+"""Record the GPUs of a real node as a description for `--nvml sim:FILE`: see `__main__`."""

@@ -2,9 +2,9 @@
 
     hack/record --output node.yaml [--anonymise] [--nvml real|sim:FILE]
 
-It reads what the agent reads, once, and writes nothing to a GPU. The description is then read back
-through the simulated driver, and differences are reported on standard error. Ends with 0,
-or with 1 where NVML cannot be read, 64 for wrong use.
+It reads what the agent reads, once and read-only. Then it reads the description through the
+simulated driver and reports differences on standard error. Exit status: 0 recorded, 1 NVML cannot
+be read, 64 wrong use.
 """
 
 import argparse
@@ -29,28 +29,28 @@ SIMULATED = "sim:"
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with 64 for wrong use, as every program here."""
+    """An argument parser that exits with 64 on an error, as the agent does."""
 
     def error(self, message: str) -> Any:
-        """Say it in one line."""
+        """Print the error in one line and exit."""
         self.exit(WRONG_USE, f"hack/record: {message}; see hack/record --help.\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Record, replay, write."""
+    """Record the node, check its replay and write the description; return the exit status."""
     parser = Parser(prog="hack/record", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path, help="file to write (standard output)")
+    parser.add_argument("--output", type=Path, help="file to write [default: standard output]")
     parser.add_argument(
         "--anonymise",
         action="store_true",
-        help="replace UUIDs and serial numbers by invented ones",
+        help="replace UUIDs and serial numbers with invented ones",
     )
-    parser.add_argument("--nvml", default="real", help="real or sim:FILE (real)")
+    parser.add_argument("--nvml", default="real", help="real or sim:FILE [default: real]")
     options = parser.parse_args(arguments)
     if options.nvml != "real" and not options.nvml.startswith(SIMULATED):
-        parser.error(f"--nvml {options.nvml} is neither real nor sim:FILE")
+        parser.error(f"--nvml {options.nvml} is not real or sim:FILE")
     try:
-        node, functions, host = look(options.nvml)
+        node, functions, host = read(options.nvml)
         document, replay = record(node, functions, host)
         left = mend(document, node, replay)
         if options.anonymise:
@@ -66,12 +66,12 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"hack/record: {' '.join(str(error).split())[:300]}", file=sys.stderr)
         return WRONG_USE
-    _say(node, left, options.output, same_links=node.topology == replay.topology)
+    _report(node, left, options.output, same_links=node.topology == replay.topology)
     return 0
 
 
-def look(nvml: str) -> tuple[NodeRead, tuple[PciFunction, ...], HostSeen]:
-    """This node, or the simulated one: NVML, and the PCI bus and the host beside it."""
+def read(nvml: str) -> tuple[NodeRead, tuple[PciFunction, ...], HostSeen]:
+    """Return what NVML, the PCI bus and the host of a real or simulated node report."""
     with ExitStack() as stack:
         machine = REAL
         if nvml.startswith(SIMULATED):
@@ -90,7 +90,7 @@ def look(nvml: str) -> tuple[NodeRead, tuple[PciFunction, ...], HostSeen]:
 def record(
     node: NodeRead, functions: tuple[PciFunction, ...], host: HostSeen
 ) -> tuple[dict[str, Any], NodeRead]:
-    """The description, mended after a first replay; and how it replays now."""
+    """Return the description, corrected after a first replay, and the result of its replay."""
     document = describe(node, functions, host)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "node.yaml"
@@ -98,22 +98,24 @@ def record(
         return document, replayed(path, document)
 
 
-def _say(node: NodeRead, left: list[Difference], output: Path | None, *, same_links: bool) -> None:
-    def say(sentence: str) -> None:
+def _report(
+    node: NodeRead, left: list[Difference], output: Path | None, *, same_links: bool
+) -> None:
+    def report(sentence: str) -> None:
         print(sentence, file=sys.stderr)
 
     for found in left:
-        say(
-            f"GPU {found.gpu}: {found.signal} is {found.node} here and replays as "
-            f"{found.simulated}."
+        report(
+            f"GPU {found.gpu}: {found.signal} is {found.node} on this node and"
+            f" {found.simulated} in the replay."
         )
     if not same_links:
-        say("How the GPUs are joined replays differently: compare `nvidia-smi topo -m` by hand.")
-    if node.unseen:
-        say(f"{node.unseen} GPUs do not answer and are not in the description.")
+        report("The topology of the replay differs: compare it with `nvidia-smi topo -m`.")
+    if node.unreadable:
+        report(f"{node.unreadable} GPUs do not answer and are missing in the description.")
     where = f" in {output}" if output else ""
     replay = f"gpuward-agent check --nvml sim:{output}" if output else "--nvml sim:FILE"
-    say(f"{len(node.gpus)} GPUs recorded{where}; replay them with {replay}.")
+    report(f"{len(node.gpus)} GPUs recorded{where}. Replay them with {replay}.")
 
 
 if __name__ == "__main__":

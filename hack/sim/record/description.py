@@ -1,8 +1,7 @@
-"""From what was read of a node to the description that the simulated driver reads, anonymised
-where that is asked for.
+"""Convert the readings of a node to a description for the simulated driver, and anonymise it.
 
-Pure: called by the recorder. What a part does not have becomes null or is left out, so that the
-simulator answers "not supported" there, as the part did.
+Pure functions, called by the recorder. A value that the GPU does not have becomes null or is
+omitted, so that the simulator answers "not supported" too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ PARTS: dict[str, dict[str, Signal]] = {
     },
     "c2c": {"states": Signal.C2C_STATES, "errors": Signal.C2C_ERRORS},
 }
-"""Parts of the description that a GPU has or has not, and the signals they come from."""
+"""Optional parts of the description and the signals that they come from."""
 FLAGS = frozenset(("pending", "failure", "channel_pending", "tpc_pending", "unrepairable_memory"))
 LINK_COUNTERS = {
     "crc": Signal.NVLINK_CRC_ERRORS,
@@ -89,7 +88,7 @@ SHARED_LEVELS = {0: 4, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
 
 
 def describe(node: NodeRead, functions: Sequence[PciFunction], host: HostSeen) -> dict[str, Any]:
-    """The document; `functions` is the PCI bus and `host` the host as seen beside NVML."""
+    """Return the description; `functions` and `host` are read without NVML."""
     seen = {function.address: function for function in functions}
     document: dict[str, Any] = {
         "driver": {"version": node.driver, "cuda": node.cuda, "nvml": node.nvml},
@@ -105,7 +104,7 @@ def describe(node: NodeRead, functions: Sequence[PciFunction], host: HostSeen) -
 
 
 def _host(host: HostSeen) -> dict[str, Any]:
-    """Services and ports; `running` null where processes are out of sight."""
+    """Return services and ports; `running` is null if processes are not visible."""
     found: dict[str, Any] = {
         "running": None,
         "infiniband_ports": len(host.ports),
@@ -139,7 +138,7 @@ def _gpu(node: NodeRead, row: int, function: PciFunction | None) -> dict[str, An
         "power_limit_watts": _number(values, Signal.POWER_LIMIT),
         "power_limit_default_watts": _number(values, Signal.POWER_LIMIT_DEFAULT),
         "clocks": read.clocks,
-        "clock_events": _words(
+        "clock_events": _names(
             int(_number(values, Signal.CLOCK_EVENT_REASONS) or 0), CLOCK_EVENTS
         ),
         "clock_event_nanoseconds": {
@@ -157,7 +156,7 @@ def _gpu(node: NodeRead, row: int, function: PciFunction | None) -> dict[str, An
         "persistence": bool(_number(values, Signal.PERSISTENCE_MODE)),
         "recovery_action": int(_number(values, Signal.RECOVERY_ACTION) or 0),
         "mig": _mig(read),
-        "events_supported": _words(device.events, EVENT_TYPES),
+        "events_supported": _names(device.events, EVENT_TYPES),
         "pci_view": _pci_view(read, function),
         **{part: _part(values, signals) for part, signals in PARTS.items()},
     }
@@ -177,12 +176,12 @@ def _text(value: Value | None) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _words(mask: int, names: Mapping[str, int]) -> list[str]:
+def _names(mask: int, names: Mapping[str, int]) -> list[str]:
     return [name for name, bit in names.items() if mask & bit]
 
 
 def _part(values: Mapping[Signal, Value], signals: Mapping[str, Signal]) -> dict[str, Any] | None:
-    """What was read of an optional part; None where nothing was."""
+    """Return the values of an optional part; None without values."""
     found: dict[str, Any] = {}
     for key, signal in signals.items():
         value = values.get(signal)
@@ -207,7 +206,7 @@ def _ecc(values: Mapping[Signal, Value]) -> dict[str, Any] | None:
 
 
 def _counts(values: Mapping[Signal, Value], scope: str) -> dict[str, int]:
-    """By place; where the part tells no SRAM errors, they are what is not in the DRAM."""
+    """Return errors by place; without SRAM counters they are the errors outside the DRAM."""
     counts = {}
     for kind in ("corrected", "uncorrected"):
         total = _number(values, Signal(f"ecc_{kind}_{scope}")) or 0
@@ -219,7 +218,7 @@ def _counts(values: Mapping[Signal, Value], scope: str) -> dict[str, int]:
 
 
 def _nvlink(node: NodeRead, row: int) -> dict[str, Any]:
-    """The links; counters are those of the entire GPU and stand on its first link."""
+    """Return the links; the first link has the counters of the entire GPU."""
     read = node.gpus[row]
     found: dict[str, Any] = {"count": read.gpu.device.links}
     if not read.gpu.device.links:
@@ -290,7 +289,7 @@ def _pci_view(read: GpuRead, function: PciFunction | None) -> dict[str, Any]:
 
 
 def _slot(node: NodeRead, row: int) -> str:
-    """Four steps from socket to switch; each is named by the first GPU that shares it."""
+    """Return four steps from socket to switch, each named after its first GPU."""
     shared = [SHARED_LEVELS.get(-1 if d is None else d, 0) for d in node.distances[row]]
     return "/".join(
         str(min((other for other, steps in enumerate(shared) if steps > depth), default=row))
@@ -299,7 +298,7 @@ def _slot(node: NodeRead, row: int) -> str:
 
 
 def anonymised(document: dict[str, Any]) -> dict[str, Any]:
-    """The same node with invented identities."""
+    """Return the description with invented identities."""
     gpus = []
     for number, gpu in enumerate(document["gpus"]):
         changed = {**gpu, "uuid": f"GPU-{number:08x}-0000-4000-8000-{number:012x}"}

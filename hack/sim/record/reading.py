@@ -1,8 +1,7 @@
-"""Reads a node once, whole: the agent's own reads, and what only the simulator wants to know.
+"""Read a complete node once: the agent's readings, and more data for the simulator.
 
-Called by the recorder with the driver's library or with the simulated one behind `pynvml`. It asks
-what the agent asks, plus versions, clocks and distances; it changes nothing and asks for no
-process.
+Called by the recorder with the real or the simulated library in `pynvml`. It reads versions,
+clocks and distances in addition to the agent's readings. It is read-only and lists no processes.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ class ReadError(Exception):
 
 
 class GpuRead(NamedTuple):
-    """One GPU: what the agent reads of it, and what else describes it."""
+    """One GPU: the agent's readings and more data for the simulator."""
 
     gpu: Gpu
     values: dict[Signal, Value]
@@ -47,17 +46,17 @@ class GpuRead(NamedTuple):
     compute_capability: str
     device: str
     subsystem: str
-    """PCI identities as the simulator spells them: `2330`, `10de16c1`."""
+    """PCI IDs in the format of the simulator: `2330`, `10de16c1`."""
     gpu_max: int | None
     link_version: int | None
     remotes: list[str]
-    """The PCI address at the far end of each NVLink; empty where there is none to read."""
+    """The PCI address at the other end of each NVLink; empty if it cannot be read."""
     mig_pending: bool
     instances: list[dict[str, Any]]
 
 
 class NodeRead(NamedTuple):
-    """The entire node. `distances` are NVML's topology levels between each two GPUs."""
+    """The node. `distances` are NVML's topology levels between each two GPUs."""
 
     driver: str
     nvml: str
@@ -66,19 +65,19 @@ class NodeRead(NamedTuple):
     virtualization: str
     excluded: list[str]
     gpus: list[GpuRead]
-    unseen: int
-    """GPUs that NVML counts and that could not be described: they do not answer."""
+    unreadable: int
+    """Number of GPUs that NVML counts and that do not answer."""
     topology: TopologySeen
     distances: list[list[int | None]]
 
 
 @contextmanager
 def initialised() -> Iterator[None]:
-    """NVML, from start to shutdown. Raises ReadError where it does not start."""
+    """Initialise NVML inside the context. Raises ReadError."""
     try:
         nvml.nvmlInitWithFlags(nvml.NVML_INIT_FLAG_NO_GPUS)
     except nvml.NVMLError as error:
-        raise ReadError(f"NVML does not start: {error}; is the driver loaded?") from error
+        raise ReadError(f"cannot initialise NVML: {error}. Is the driver loaded?") from error
     try:
         yield
     finally:
@@ -86,12 +85,12 @@ def initialised() -> Iterator[None]:
 
 
 def read_node() -> NodeRead:
-    """Read everything once. Raises ReadError where the driver goes away meanwhile."""
+    """Read everything once. Raises ReadError if the driver is unloaded meanwhile."""
     call = Caller(lambda _: None)
     try:
         return _read(call)
     except DriverGoneError as error:
-        raise ReadError(f"the driver cannot be read: {error}") from error
+        raise ReadError(f"cannot read the driver: {error}") from error
 
 
 def _read(call: Caller) -> NodeRead:
@@ -109,8 +108,8 @@ def _read(call: Caller) -> NodeRead:
         virtualization=virtualization(call, gpus),
         excluded=excluded(call),
         gpus=[_gpu(call, poller, gpu) for gpu in gpus],
-        unseen=len(counted) - len(gpus),
-        # Two reads of one node are equal, whenever they were made.
+        unreadable=len(counted) - len(gpus),
+        # Two reads of the same node are equal.
         topology=replace(topology(call, gpus, branch), at=0.0),
         distances=[[_distance(call, one, other) for other in gpus] for one in gpus],
     )
@@ -123,7 +122,7 @@ def _gpu(call: Caller, poller: Poller, gpu: Gpu) -> GpuRead:
         values |= poller.poll(gpu, tier, 0.0)
 
     def ask(function: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer, or None."""
+        """Return the result, or None."""
         found = call(function.__name__, function, handle, *arguments)
         return None if isinstance(found, Failed) else found
 
@@ -163,7 +162,7 @@ def _instances(ask: Callable[..., Any]) -> Iterator[dict[str, Any]]:
                 "ci": nvml.nvmlDeviceGetComputeInstanceId(device),
             }
         except nvml.NVMLError:
-            continue  # taken apart while it was checked
+            continue  # removed while it was read
 
 
 def _distance(call: Caller, one: Gpu, other: Gpu) -> int | None:

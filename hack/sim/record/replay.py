@@ -1,7 +1,7 @@
-"""Does the description replay: reads it back through the simulated driver and mends what differs.
+"""Check that a description replays: read it through the simulated driver and correct differences.
 
-Called by the recorder. An answer that the simulator would give and the part did not is written
-down as the code the part gave; what still differs then is for an operator to know.
+Called by the recorder. If the simulator would answer a call that failed on the real GPU, the real
+code is added to the description. Remaining differences are reported.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ BATCH = "nvmlDeviceGetFieldValues"
 
 
 class Difference(NamedTuple):
-    """A signal of one GPU that the simulator reads otherwise than the node did."""
+    """A signal of one GPU with different values on the node and in the simulator."""
 
     gpu: int
     signal: Signal
@@ -28,14 +28,14 @@ class Difference(NamedTuple):
 
 
 def replayed(path: Path, document: dict[str, Any]) -> NodeRead:
-    """What the simulated driver says of this document, which is written to `path`."""
+    """Write the document to `path` and return what the simulated driver reads from it."""
     path.write_text(yaml.safe_dump(document, sort_keys=False, width=150), encoding="utf-8")
     with install(path), initialised():
         return read_node()
 
 
 def mend(document: dict[str, Any], node: NodeRead, simulated: NodeRead) -> list[Difference]:
-    """Write the codes that the node's calls gave into the document; what that cannot mend."""
+    """Add the node's return codes to the document and return the remaining differences."""
     left = []
     for row, (real, other) in enumerate(zip(node.gpus, simulated.gpus, strict=True)):
         for signal in sorted({*real.values, *other.values}):
@@ -52,7 +52,7 @@ def mend(document: dict[str, Any], node: NodeRead, simulated: NodeRead) -> list[
 def _write_code(
     description: dict[str, Any], read: GpuRead, branch: int, signal: Signal, code: int
 ) -> bool:
-    """Whether there is a call or field of its own to write the code down for."""
+    """Add the code for the signal's own field or call; return False if it has none."""
     architecture = read.gpu.device.architecture or 0
     for field in FIELDS:
         if field.signal is signal and applies(field, branch, architecture):

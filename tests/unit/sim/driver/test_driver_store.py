@@ -35,7 +35,7 @@ def test_an_edit_is_read_at_the_next_poll(path):
     ("text", "expected"),
     [
         pytest.param("gpus: [", "while parsing", id="no YAML"),
-        pytest.param("", "a mapping with", id="emptied"),
+        pytest.param("", "expected a mapping with", id="emptied"),
         pytest.param("driver: {version: a, cuda: b, nvml: c}", "gpus", id="a part is missing"),
     ],
 )

@@ -80,7 +80,7 @@ def test_every_kind_of_node_replays_as_it_was_read(stem, tmp_path, capsys):
 def test_a_sick_node_replays_as_sick(node, fault, capsys):
     set_gpu(node, 3, **fault)
     path = recorded(node)
-    assert "replays as" not in capsys.readouterr().err
+    assert "in the replay" not in capsys.readouterr().err
     before, after = read(node), read(path)
     assert [gpu.values for gpu in after.gpus] == [gpu.values for gpu in before.gpus]
 
