@@ -1,11 +1,12 @@
 """Read PCI functions, driver services, network ports and identity of the host.
 
 Called by the machine collector's thread. All access is read-only and bounded. A configuration
-space that reads all ones means that the GPU left the bus, whatever the driver reports. A missing
-file is normal (a removed GPU, an adapter that resets). A file that cannot be opened because
-descriptors or memory are exhausted is an error. Of a process only `/proc/<pid>/stat` is read,
-which costs half of psutil (docs/performance.md), in slices to avoid a burst of CPU. Processes that
-are not visible, as in an ordinary pod, are reported as unknown and never as stopped.
+space that reads all ones means that the GPU left the bus, even if the driver still lists it. A
+missing file is normal (a removed GPU, an adapter that resets). A file that cannot be opened
+because descriptors or memory are exhausted is an error. Of a process only `/proc/<pid>/stat` is
+read, which costs half of psutil (docs/performance.md), in slices to avoid a burst of CPU.
+Processes that are not visible, as in an ordinary pod, are reported as unknown and never as
+stopped.
 """
 
 import errno

@@ -1,6 +1,4 @@
-"""A real agent keeps evidence when a session's quarantine appears on its node, once, and as it was
-sent.
-"""
+"""A real agent saves evidence once when its node is quarantined."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real agent process when things around it are bad: API server away, full disk, floods."""
+"""A real agent process with failures around it: API server down, full disk, floods."""
 
 import json
 import time
@@ -38,7 +38,7 @@ def until(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
 
 
 class Around(Server):
-    """What is around the agent of one node."""
+    """The environment of the agent of one node."""
 
     def agent(
         self, folder: Path, kind: type[AgentProcess] = AgentProcess, **options: str
@@ -58,7 +58,7 @@ class Around(Server):
         return dict((self.health(NODE) or {}).get("status", {}))
 
     def incidents(self, count: int) -> list[dict[str, Any]]:
-        """Wait until the object holds so many: it and the condition are two writes."""
+        """Wait until the object has so many incidents: object and condition are two writes."""
 
         def there() -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = self.status.get("incidents") or []
@@ -68,7 +68,7 @@ class Around(Server):
         return found
 
     def nvml(self) -> tuple[str, str]:
-        """State and reason of that source as published."""
+        """Return the published state and reason of a source."""
         found = {each["name"]: each for each in self.status.get("sources", ())}.get("nvml", {})
         return found.get("state", ""), found.get("reason", "")
 

@@ -1,4 +1,4 @@
-"""A real agent process against a cluster: from the kernel's line to what Kubernetes shows."""
+"""A real agent process against a cluster: from the kernel line to the Kubernetes objects."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def condition(node: dict[str, Any], kind: str) -> tuple[str, str]:
 
 
 class Seen:
-    """What the cluster shows of the node."""
+    """The objects of the node in the cluster."""
 
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class Seen:
         return await self._cluster.until(there, f"{kind} {status} {reason}")
 
     async def quiet(self) -> dict[str, Any]:
-        """The log is all that is seen, and no machine's health is known by that."""
+        """With the kernel log only, the health is unknown."""
 
         async def there() -> dict[str, Any] | None:
             node = await self._cluster.node(NODE)

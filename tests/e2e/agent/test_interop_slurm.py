@@ -1,6 +1,5 @@
-"""The health check script of docs/interop/slurm.md, run with real health statuses and a
-written-down scontrol.
-"""
+"""The health check script of docs/interop/slurm.md, with real health statuses and a fake
+scontrol."""
 
 import os
 import subprocess
@@ -22,9 +21,7 @@ def program(folder: Path, name: str, text: str) -> None:
 
 
 class SlurmNode:
-    """A machine with the script, a simulated driver and a scontrol that notes what it is
-    reported.
-    """
+    """A machine with the script, a simulated driver and a scontrol that records its commands."""
 
     def __init__(self, folder: Path) -> None:
         page = (REPOSITORY / "docs" / "interop" / "slurm.md").read_text()

@@ -18,7 +18,7 @@ END_WITHIN_S = 30
 
 
 class AgentProcess:
-    """`gpuward-agent run` on one node; `kernel_log.parse` makes the driver print."""
+    """`gpuward-agent run` on one node, with a kernel log for the driver's lines."""
 
     popen: type[subprocess.Popen[bytes]] = WarmProcess
 
@@ -36,7 +36,7 @@ class AgentProcess:
         }
         if given["kmsg"] == str(self.kernel_log):
             os.mkfifo(self.kernel_log)
-            # Held open: the agent's end may come and go while lines are written.
+            # Kept open, because the agent may restart while lines are written.
             self._writer = os.open(self.kernel_log, os.O_RDWR)
         flags = [f"--{name}={value}" if value else f"--{name}" for name, value in given.items()]
         self._command = [sys.executable, "-m", "agent.cli", "run", *flags]
@@ -62,13 +62,13 @@ class AgentProcess:
 
     @property
     def port(self) -> int | None:
-        """Where its latest life serves metrics; None until it has reported it."""
+        """Return the address of its metrics; None until it has logged it."""
         log = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
         lines = [json.loads(line) for line in log.split("\n")[:-1] if line.startswith("{")]
         return next((line["port"] for line in reversed(lines) if "port" in line), None)
 
     def stop(self) -> int:
-        """Ask it to end; its exit status."""
+        """Stop it and return its exit status."""
         if self._process is None:
             return 0
         if self._process.poll() is None:
@@ -81,20 +81,20 @@ class AgentProcess:
                 self._process.wait()
 
     async def exit_status(self) -> int:
-        """Wait until it ends by itself."""
+        """Wait until it ends and return its exit status."""
         assert self._process is not None
         return await asyncio.to_thread(self._process.wait, END_WITHIN_S)
 
 
 class AgentRestarted(AgentProcess):
-    """It and its children have interpreters of their own, as a container starts them."""
+    """Start it and its children with their own interpreters, as a container does."""
 
     popen: type[subprocess.Popen[bytes]] = subprocess.Popen
 
 
 @contextmanager
 def running(agent: AgentProcess) -> Iterator[AgentProcess]:
-    """Started, and ended whatever happens."""
+    """Start it, and stop it in any case."""
     agent.start()
     try:
         yield agent

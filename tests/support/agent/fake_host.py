@@ -1,4 +1,4 @@
-"""A host that is a folder: its processes, its driver's tool and its init, as stand-ins in sh."""
+"""A host in a folder: its processes, nvidia-smi and init, as shell scripts."""
 
 import threading
 from pathlib import Path
@@ -26,7 +26,7 @@ exit $(cat {status})
 
 
 class FakeHost:
-    """The folder, with what happens on it."""
+    """The folder and its state."""
 
     def __init__(self, folder: Path) -> None:
         self.proc, self.root, self.log = folder / "proc", folder / "root", folder / "log"
@@ -83,7 +83,7 @@ class FakeHost:
             (self.proc / f"{pid}/fd/{number}").symlink_to(device)
 
     def ran(self) -> list[str]:
-        """What was run on the host, but for looks."""
+        """Return the programs that ran on the host, except queries."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if not line.startswith("--query-gpu")]
 

@@ -1,4 +1,4 @@
-"""HTTP servers that answer as a test wants: an exporter's page, an API server that is none."""
+"""HTTP servers with responses from a test: an exporter's page, an invalid API server."""
 
 import contextlib
 import socket
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 class Answer(BaseHTTPRequestHandler):
-    """A handler that logs nothing; what it answers is its user's."""
+    """A handler without logs; the test defines its responses."""
 
     def log_message(self, *_: object) -> None:
         pass
@@ -17,7 +17,7 @@ class Answer(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(handler: type[Answer], address: str = "127.0.0.1") -> Iterator[int]:
-    """The port on which it answers."""
+    """The port of the server."""
 
     class Quiet(ThreadingHTTPServer):
         daemon_threads = True

@@ -61,6 +61,6 @@ class Facts:
 
 
 def parse_numbered(raw: bytes, number: int) -> tuple[int, KernelLine] | None:
-    """What `LineScanner` reads lines with, where their numbers matter."""
+    """A reader for `LineScanner` that records line numbers."""
     line = parse(raw)
     return None if line is None else (number, line)

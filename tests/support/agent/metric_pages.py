@@ -1,4 +1,4 @@
-"""The page that `/metrics` answers for a state of judgement, and the pages of a simulated node."""
+"""The `/metrics` page of a node state, and the pages of a simulated node."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def page(snapshot: Snapshot, *, full: bool) -> str:
 
 
 def snapshot_of(state: NodeState, now: float, xids: XidCounts | None = None) -> Snapshot:
-    """What a scrape reads of an agent that publishes and has read some lines."""
+    """Return a snapshot of an agent that publishes and has read some lines."""
     return Snapshot(
         state=state,
         assessment=assess(state, now),
@@ -47,7 +47,7 @@ def series(text: str) -> list[str]:
 def simulated(
     folder: Path, name: str = "h100-8-nvswitch", edit: Callable[[Path], None] = lambda _: None
 ) -> NodeState:
-    """What judgement holds of a simulated node after some polls, once `edit` broke it."""
+    """Return the state of a simulated node after `edit` and some polls."""
     path = folder / "node.yaml"
     path.write_bytes((NODES / f"{name}.yaml").read_bytes())
     edit(path)

@@ -1,4 +1,4 @@
-"""What the NVML child does, step by step, in the test's own process over a simulated node."""
+"""The steps of the NVML child, in the process of the test, over a simulated node."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ SIMULATED = sorted(path.stem for path in NODES.glob("*.yaml"))
 
 
 class Collector:
-    """What the child does, step by step: enumerate, poll, wait; and the messages that it sent."""
+    """The steps of the child (enumerate, poll, wait) and the messages that it sent."""
 
     def __init__(self, path):
         pynvml.nvmlInit()
@@ -99,7 +99,10 @@ class Judged:
 
 
 def polled(collector, judged, rounds=4, before_each=lambda number: None):
-    """Some rounds of polls of all GPUs; what GPU 3 read last. `before_each` edits the node."""
+    """Poll all GPUs for some rounds and return the last readings of GPU 3.
+
+    `before_each` edits the node.
+    """
     judged.judgement.observe(
         SourceChanged(at=judged.now, source=SourceName.NVML, state=SourceState.UP)
     )

@@ -1,4 +1,4 @@
-"""A simulated API server, an agent's own client of it, and health statuses to publish."""
+"""A simulated API server, an agent's client, and health statuses to publish."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ AGENT = "gpuward-agent/test"
 
 
 class Server:
-    """What tests look at and do behind the agent's back."""
+    """The server, with direct access for tests."""
 
     def __init__(self, hosted: HostedServer) -> None:
         self.hosted = hosted
@@ -51,7 +51,7 @@ class Server:
         self.hosted.run(self._client.patch(NODES, name, patch, "application/merge-patch+json"))
 
     def health(self, name: str) -> Any:
-        """The object, None where there is none."""
+        """Return the object; None if it does not exist."""
         try:
             return self.hosted.run(self._client.get(GPU_NODE_HEALTHS, name))
         except ApiError as error:
@@ -69,7 +69,7 @@ class Server:
         return self.hosted.run(self._client.list(EVENTS, "default"))[0]
 
     def stored(self, name: str) -> tuple[str, str]:
-        """The versions of both objects: a write that is not stored leaves them."""
+        """Return the versions of both objects, which only change with a stored write."""
         health = self.health(name)
         assert health is not None
         versions = (self.node(name), health)
@@ -107,9 +107,7 @@ XID = IncidentStatus(
 
 
 def health_status(health: str = "Healthy", **changes: Any) -> Publication:
-    """A publication as `rules.judge.health_object.publish` makes it; `changes` are of its
-    status.
-    """
+    """Return a publication like `rules.judge.health_object.publish`, with a changed status."""
     sick = health == "Unhealthy"
     status = HealthStatus(
         boot_id="boot-1",
@@ -142,12 +140,12 @@ def health_status(health: str = "Healthy", **changes: Any) -> Publication:
 
 
 def counted(publication: Publication, count: int) -> Publication:
-    """The same health status with the incident seen this often."""
+    """Return the health status with this count of the incident."""
     return _changed(publication, count=count)
 
 
 def with_evidence(publication: Publication, line: str) -> Publication:
-    """The same health status with one more line of evidence."""
+    """Return the health status with one more line of evidence."""
     (incident,) = publication.status.incidents
     return _changed(publication, evidence=(*incident.evidence, line))
 

@@ -1,4 +1,4 @@
-"""Fixtures of more than one test file about the agent."""
+"""Fixtures for tests of the agent."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def forked():
-    """Processes of gpuward that the tested code starts come from one that has imported all."""
+    """Fork processes of gpuward from a process that has imported its modules."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", WarmProcess)
         yield

@@ -1,4 +1,4 @@
-"""The command line: settings, wrong use, help, and what the daemon must not load."""
+"""The command line: settings, usage errors, help, and the imports of the daemon."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The image's bytecode: no docstrings, every assertion, and nobody compares it with the source."""
+"""The image's bytecode: without docstrings, with assertions, not compared with the source."""
 
 import subprocess
 import sys

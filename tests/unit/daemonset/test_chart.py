@@ -1,5 +1,5 @@
-"""The Helm chart makes the same objects as kustomize, whatever is switched on, and refuses the
-rest.
+"""The Helm chart renders the same objects as kustomize for all components, and rejects invalid
+values.
 """
 
 import json
@@ -194,7 +194,7 @@ def test_an_empty_section_or_key_of_values_is_its_default(path: str) -> None:
 
 
 def test_values_of_an_older_chart_without_most_sections_render(tmp_path: Path) -> None:
-    """What `helm upgrade --reuse-values` does: this chart's templates, an older chart's values."""
+    """As in `helm upgrade --reuse-values`: new templates with the values of an older chart."""
     chart = tmp_path / "gpuward"
     shutil.copytree(CHART, chart)
     (chart / "values.yaml").write_text("agent: {tolerations: []}\n")

@@ -1,4 +1,4 @@
-"""The CRDs in daemonset/crds say exactly what the wire types say."""
+"""The CRDs in daemonset/crds match the types of the API objects."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def unbounded(schema: dict[str, object], path: str = "") -> list[str]:
 
 @pytest.mark.parametrize("crd", crds().values(), ids=lambda crd: crd["spec"]["names"]["kind"])
 def test_every_string_and_list_of_spec_and_status_is_bounded(crd: dict[str, dict]) -> None:
-    """An object can never grow beyond what etcd and CEL's cost budget take."""
+    """The size of an object stays within the limits of etcd and CEL."""
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     parts = {key: schema[key] for key in ("spec", "status") if key in schema}
 
@@ -32,7 +32,7 @@ def test_every_string_and_list_of_spec_and_status_is_bounded(crd: dict[str, dict
 
 
 def test_empty_values_are_omitted_and_false_is_kept() -> None:
-    """The API server refuses null without `nullable`; `active: false` is a statement."""
+    """The API server denies null without `nullable`; `active: false` has a meaning."""
     status = health_object.HealthStatus(
         incidents=(health_object.IncidentStatus(id="1", reason="R"),)
     )

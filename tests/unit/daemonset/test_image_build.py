@@ -1,4 +1,4 @@
-"""The Dockerfile builds and its images start: tried where buildah and a base image are at hand."""
+"""The Dockerfile builds and its images start; needs buildah and a base image."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Jobs with the host's own rights: the API server holds them to what was installed (issue 13)."""
+"""Jobs with the host's rights: admission limits them to the installed templates (issue 13)."""
 
 import copy
 from typing import Any
@@ -38,7 +38,7 @@ def template(folder: str, name: str) -> Object:
 
 
 def job(name: str, folder: str) -> Object:
-    """As the remediator makes it: `object` laid over the PodTemplate."""
+    """Return the Job that the remediator creates: `object` merged into the PodTemplate."""
     made: Object = filled(action(name).object, FACTS)
     pod = copy.deepcopy(template(folder, name)["template"])
     wanted = made["spec"]["template"]
@@ -156,7 +156,7 @@ def test_a_job_without_the_label_of_its_policy_is_denied_by_the_base(
 
 @pytest.mark.parametrize("user", [REMEDIATOR, "system:serviceaccount:kube-system:job-controller"])
 def test_jobs_of_other_users_need_no_podtemplate(user: str) -> None:
-    """The API server looks for parameters before it asks who sent a request."""
+    """The API server looks up parameters before it matches the user."""
     folders = tuple(each for _, each in ROWS)
     shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
     train = {"metadata": {"name": "train"}, "spec": {"template": {"spec": {}}}}
@@ -209,6 +209,6 @@ def test_a_pause_record_can_be_removed_without_the_component() -> None:
 
 
 def changed(old: Object, new: Object, folders: tuple[str, ...]) -> bool:
-    """Whether the remediator may make one of the other."""
+    """Whether the remediator may change one object into the other."""
     shipped = [o for o in built(*folders) if o["kind"] == "ValidatingAdmissionPolicy"]
     return refusals(Write(user=REMEDIATOR, resource="nodes", new=new, old=old), shipped) == []

@@ -1,6 +1,4 @@
-"""The admission policies as tables: what of a Node an agent may change, what it may say in Events,
-and what is refused by name.
-"""
+"""The admission policies as tables: an agent's allowed and denied writes to Nodes and Events."""
 
 from typing import Any
 
@@ -190,7 +188,7 @@ def test_the_agent_publishes_its_own_gpunodehealth_only(
 
 
 def an_event(**changes: Any) -> dict[str, Any]:
-    """What the agent sends, as the server hands it to admission."""
+    """Return the agent's request as admission gets it."""
     kept = NodeObject(metadata=Metadata(name="gpu-1", uid="u-1"))
     event = NodeEvent("Warning", "Xid79GPUFallenOffBus", "GPU 3 fell off the bus")
     return edited(event_body(kept, event, 1.0), changes)

@@ -1,6 +1,4 @@
-"""The admission policy on kubelets as tables: a node neither ends nor dodges its own
-quarantine.
-"""
+"""The admission policy for kubelets as tables: a node cannot end or avoid its quarantine."""
 
 from typing import Any
 
@@ -117,9 +115,7 @@ def test_a_node_may_not_avoid_a_quarantine(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("before", [bare(), node(), quarantined()], ids=["bare", "full", "marked"])
 def test_normal_writes_of_a_kubelet_are_allowed(before: dict[str, Any]) -> None:
-    """Heartbeats, addresses, its own labels and annotations, and a cordon of its own before
-    ours.
-    """
+    """Heartbeats, addresses, other labels and annotations, and a cordon before the quarantine."""
     for user in (KUBELET, "system:node:"):
         assert denials(before, before, user) == []
     reported = {**before, "status": {"conditions": [READY], "nodeInfo": {"bootID": "b2"}}}

@@ -1,5 +1,5 @@
-"""The admission policy on the taint and cordon as tables: what the remediator may change, and what
-all share.
+"""The admission policy for taint and cordon as tables: the remediator's allowed writes, and common
+properties of all policies.
 """
 
 import copy
@@ -30,7 +30,7 @@ from tests.support.cluster.admission_nodes import (
 
 
 def tainted_by_us(original: dict[str, Any]) -> dict[str, Any]:
-    """What the taint and cordon makes of a node, from the very patch the remediator sends."""
+    """Return the node after the remediator's quarantine patch."""
     view = as_view(original)
     patch = quarantine_taint.quarantine_patch(
         view, session="s", reason="Xid79", phase="Marked", parts="CordonAndTaint", now=0.0
@@ -43,7 +43,7 @@ def as_view(original: dict[str, Any]) -> NodeView:
 
 
 def merged(original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """RFC 7386, without what the server takes out."""
+    """Apply a merge patch (RFC 7386)."""
     result = copy.deepcopy(original)
     for key, value in patch.items():
         if key == "resourceVersion":

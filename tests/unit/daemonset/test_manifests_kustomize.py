@@ -1,6 +1,5 @@
-"""What `kubectl kustomize` makes of base and components: reviewed as text, valid for
-Kubernetes.
-"""
+"""The output of `kubectl kustomize` for base and components: golden files, valid for
+Kubernetes."""
 
 import difflib
 import os
@@ -25,7 +24,7 @@ from tests.support.cluster.manifest_builds import (
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kustomize"
 KUBERNETES = "1.32"
-# The rules and monitors are compared with rules/alerts elsewhere; here the rest is.
+# The alert rules and monitors are compared with rules/alerts in another test.
 REVIEWED = (
     ("nvml",),
     ("full",),
@@ -56,7 +55,7 @@ def test_base_matches_the_golden_file() -> None:
 @pytest.mark.parametrize("components", REVIEWED, ids="+".join)
 def test_component_changes_match_the_golden_files(components: tuple[str, ...]) -> None:
     changes = difflib.unified_diff(text(build()), text(build(*components)), "base", "built", n=2)
-    # Line numbers say nothing to a reviewer and move with every change of base.
+    # Without line numbers, which change with every edit of base.
     hunks = ("@@\n" if line.startswith("@@") else line for line in changes)
     compare(f"{'+'.join(components)}.diff", "".join(hunks))
 

@@ -1,5 +1,5 @@
-"""The pods of base: started with flags that exist, probed where they listen, never blinding a
-fleet; and what docs/install.md has about components.
+"""The pods of base: valid flags, probes on the right ports, safe updates; and the components in
+docs/install.md.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def container(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def variables(spec: dict[str, Any]) -> dict[str, str]:
-    """The environment as the kubelet fills it in."""
+    """Return the environment that the kubelet sets."""
     return {
         e["name"]: e.get("value") or POD_VALUES[e["valueFrom"]["fieldRef"]["fieldPath"]]
         for e in container(spec)["env"]
@@ -140,9 +140,9 @@ def test_a_hung_agent_is_replaced_in_about_a_minute_and_a_half() -> None:
     probe = container(AGENT)["livenessProbe"]
     failing_s = probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"]
     assert failing_s + probe["terminationGracePeriodSeconds"] <= 100
-    # A busy agent is asked four times and has a minute in which to answer once.
+    # A busy agent gets four probes and has a minute to answer one.
     assert failing_s - probe["periodSeconds"] >= 60
-    # A stuck main loop answers 503 early enough to be replaced soon after.
+    # A stuck main loop answers 503 early enough to be replaced soon.
     assert ALIVE_WITHIN_S <= 30
 
 
@@ -162,20 +162,20 @@ def test_training_pods_are_not_preempted_by_default() -> None:
 
 
 def test_a_priority_class_name_has_fixed_fields() -> None:
-    """Kubernetes refuses that: switching `preempting` on or off ended with an error, and so did an
-    upgrade over a version whose classes did something else.
+    """The fields of a PriorityClass are immutable: a change of `preempting`, or an upgrade over a
+    version with other fields, ended with an error.
     """
     builds = (build(), build("preempting"), build("validate"))
     seen: dict[str, dict[str, Any]] = {}
     for made in (o for objects in builds for o in objects if o["kind"] == "PriorityClass"):
         assert seen.setdefault(made["metadata"]["name"], made) == made
-    # What older versions called theirs is not used again: theirs cannot be changed either.
+    # Names of older versions are not used again, because their classes cannot be changed.
     assert not {"gpuward-agent", "gpuward-remediator"} & seen.keys()
 
 
 def test_a_second_apply_reports_unchanged() -> None:
-    """kubectl compares with what the server made of it: a default that the server writes into a
-    list, or a false that it leaves out, is "configured" at every apply.
+    """kubectl compares with the stored object: a default that the server adds to a list, or a
+    false that it omits, is reported as "configured" at every apply.
     """
     for made in build("validate", "repair-cluster-api", "repair-reset-gpu-job"):
         if made["kind"] == "ValidatingAdmissionPolicy":

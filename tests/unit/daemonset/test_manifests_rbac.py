@@ -1,7 +1,7 @@
-"""Every verb that is granted has code that asks for it, and every request of the code is granted.
+"""The granted verbs are exactly those that the code uses.
 
-What one live session asks for is compared in tests/e2e/install/test_install_rbac.py; here also
-what only rare occasions ask for, taken from the requests themselves.
+tests/e2e/install/test_install_rbac.py compares the requests of a live session. This file also has
+rare requests, taken from the code.
 """
 
 import re
@@ -81,7 +81,7 @@ TESTED: list[d.Write] = [
     DeleteTestJob(node="n", namespace="x", name="j", uid="u"),
     SetValidated(node="n", node_uid="u", passed=True, message="m", at=0.0),
 ]
-# Reads of single objects and uncached lists, and who makes them.
+# Reads of single objects and uncached lists, and the code that makes them.
 READS = {
     ("get", "nodes"): "gateway.fresh_node",
     ("get", "gpuward.io/gpunodehealths"): "node_cycle and housekeeping",
@@ -105,7 +105,7 @@ LEASE = {("get", "coordination.k8s.io/leases"), ("create", "coordination.k8s.io/
 
 
 def of_path(path: str) -> str:
-    """group/resource/subresource of an API path."""
+    """Return group/resource/subresource of an API path."""
     found = PATH.match(path)
     assert found is not None, path
     return "/".join(filter(None, (found["group"], found["resource"], found["sub"])))
@@ -116,7 +116,7 @@ def needed(writes: list[d.Write]) -> set[tuple[str, str]]:
 
 
 def watched() -> dict[str, str]:
-    """Path by resource of everything the remediator caches."""
+    """Return the API path of each resource that the remediator caches."""
     nobody: Any = None
     listeners = Listeners(
         node=nobody,

@@ -1,4 +1,4 @@
-"""The component of each repair adapter allows what the adapter asks for, and no more."""
+"""The component of each repair adapter allows exactly what the adapter uses."""
 
 import copy
 from typing import Any
@@ -152,7 +152,7 @@ def test_only_the_remediation_annotation_of_a_machine_is_written() -> None:
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_the_component_grants_exactly_what_the_adapter_uses(name: str) -> None:
-    """The requests of all its writes and reads, against the rules of its component."""
+    """Compare the requests of the adapter with the RBAC rules of its component."""
     actions = actions_of(ADAPTERS[name])
     files = component(name, actions)
     built = yaml.safe_load(files["kustomization.yaml"])
@@ -176,7 +176,7 @@ def test_the_component_grants_exactly_what_the_adapter_uses(name: str) -> None:
 
 @pytest.mark.parametrize("folder", REPAIR_COMPONENTS)
 def test_every_component_builds(folder: str) -> None:
-    assert build(folder, root="daemonset/base")  # no component touches a definition
+    assert build(folder, root="daemonset/base")  # no component changes a CRD
 
 
 def test_all_components_together_keep_each_others_slots() -> None:

@@ -1,5 +1,5 @@
-"""Component validate: the admission policy lets the remediator make the test it installs, and the
-scripts of the shipped tests turn the output of their tools into a result.
+"""Component validate: admission allows the installed test, and the scripts of the shipped tests
+convert the output of their tools to a result.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""One check at the machine: exit status, table and JSON, for each health."""
+"""`gpuward-agent check`: exit status, table and JSON for each health."""
 
 import argparse
 import json
@@ -56,7 +56,7 @@ def check(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> 
 
 
 def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a child that is started as everywhere else, not forked."""
+    """With a child that is started as in production, not forked."""
     status, out = check(Machine(tmp_path), capsys)
     lines = out.splitlines()
     assert status == 0

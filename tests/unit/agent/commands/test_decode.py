@@ -1,4 +1,4 @@
-"""`gpuward-agent decode` as an operator or script uses it, on logs as people keep them."""
+"""`gpuward-agent decode` on logs in all supported formats."""
 
 import gzip
 import json

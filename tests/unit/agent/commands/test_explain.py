@@ -1,4 +1,4 @@
-"""`gpuward-agent explain`: everything about one number, and mistakes named."""
+"""`gpuward-agent explain`: Xids, SXids and reasons, and usage errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A reset is refused where anybody would notice it, and finished once it has begun (issue 13)."""
+"""`reset-gpu`: refused while a process has the GPU open, never interrupted (issue 13)."""
 
 import os
 import threading

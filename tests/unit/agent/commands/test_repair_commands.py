@@ -1,5 +1,5 @@
-"""A restart is asked for once, in the boot that it was meant for and no other; what reset-gpu and
-restart-node are given and leave.
+"""`restart-node` requests one reboot and only in its boot; options and results of reset-gpu and
+restart-node.
 """
 
 import argparse

@@ -82,7 +82,7 @@ def test_probes_are_answered_while_hundreds_of_requests_stay_half_sent(served: S
     slow = [half_sent(served) for _ in range(300)]
     try:
         assert [served.get("/healthz")[0] for _ in range(5)] == [200] * 5
-        # The threads of connections that made room end a moment later.
+        # The threads of closed connections end a moment later.
         until = time.monotonic() + 10
         while threading.active_count() > threads + MOST_CONNECTIONS and time.monotonic() < until:
             time.sleep(0.01)

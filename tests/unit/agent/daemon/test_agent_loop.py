@@ -1,4 +1,4 @@
-"""The main loop: what it asks of the rest of the agent, and what it never does."""
+"""The main loop and its calls to the rest of the agent."""
 
 import time
 from typing import Any
@@ -32,7 +32,7 @@ WHO = NodeSettings(node_name="gpu-1", expected_gpus=None, boot_id="boot-1")
 
 
 class Recorded:
-    """The rest of the agent, which remembers what it was asked."""
+    """The rest of the agent, which records the calls."""
 
     def __init__(self) -> None:
         self.submitted: list[Wanted] = []

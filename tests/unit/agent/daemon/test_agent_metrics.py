@@ -1,4 +1,4 @@
-"""Every metric of the agent: names, helps, labels and units, held by a golden file and the
+"""Every metric of the agent: names, helps, labels and units, compared with a golden file and the
 docs.
 """
 
@@ -95,7 +95,7 @@ def page() -> str:
 
 
 def families(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Name, type and labels of each family, as a reader of the page sees them."""
+    """Return name, type and labels of each family of a page."""
     for family in text_string_to_metric_families(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = {label for sample in family.samples for label in sample.labels if label != "le"}
@@ -119,7 +119,7 @@ def test_the_documentation_lists_exactly_what_is_exported(page: str) -> None:
 
 
 def test_the_documentation_lists_the_basic_set(tmp_path: Path) -> None:
-    """`no` of what it never has, `yes` of what a healthy node has and of what is no GPU's."""
+    """`no`: never; `yes`: on a healthy node too, and for metrics that are not of a GPU."""
     rows = re.findall(r"^\|`(gpuward_\w+)`\|\w+\|(.*?)\|(.*?)\|", AGENT_PART, re.MULTILINE)
     assert len(rows) > 40
     page = metric_pages.page(a_snapshot(), full=False)

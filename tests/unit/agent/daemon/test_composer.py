@@ -1,5 +1,5 @@
-"""What the agent adds to a health status (who publishes it, the rules it was made by), and what it
-knows once the past is read.
+"""What the agent adds to a health status (publisher, rules version), and the restore of the
+published status.
 """
 
 from pathlib import Path

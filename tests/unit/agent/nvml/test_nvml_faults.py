@@ -122,7 +122,7 @@ def test_a_fault_of_the_node_becomes_its_incident(collector, driver, edit, expec
         set_node(collector.path, driver=driver)
         collector = Collector(collector.path)
     judged = Judged(collector.path)
-    # What the shipped nodes say when they are checked for longer is asked above.
+    # Longer runs of the shipped nodes are tested above.
     polled(collector, judged, rounds=4 if driver else 1)
     assert judged.findings() == set(), "healthy before"
     gpu = min(3, len(collector.gpus) - 1)

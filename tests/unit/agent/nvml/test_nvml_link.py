@@ -26,11 +26,11 @@ from rules.judge.observation import (
 
 ROOT = Path(__file__).resolve().parents[4]
 TIMEOUT_S = 20.0
-"""How long a test waits for what must come; it comes within a fraction of that."""
+"""Timeout for expected messages, which normally arrive much earlier."""
 
 
 class Listener:
-    """A link, and what it reported it far."""
+    """A link, and the messages that it has sent."""
 
     def __init__(self, mode, poll_s):
         self.event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -38,7 +38,7 @@ class Listener:
         self.link = NvmlLink(mode, self.event_queue.put, poll_s=poll_s)
 
     def until(self, kind, accept=lambda message: True):
-        """The next message of this kind that is accepted; everything on the way is kept."""
+        """Return the next accepted message of this kind; keep all messages before it."""
         end = time.monotonic() + TIMEOUT_S
         while time.monotonic() < end:
             try:
@@ -56,13 +56,13 @@ class Listener:
 
 @pytest.fixture
 def started(forked):
-    """Start links to children that are forked; whatever the test leaves running is closed."""
+    """Start links to forked children; close those that still run after the test."""
     yield from starting()
 
 
 @pytest.fixture
 def started_again():
-    """Start links to children with an interpreter of their own, as the agent does."""
+    """Start links to children with their own interpreter, as the agent does."""
     yield from starting()
 
 
@@ -252,6 +252,6 @@ def test_the_child_does_not_import_from_the_working_directory(
     for module in ("agent", "msgspec", "enum"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
-    # Imports ignore what is no text there, and so do we.
+    # Imports ignore entries that are not strings.
     monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p), tmp_path / "nowhere"])
     started_again(f"sim:{path}").status(SourceState.UP)

@@ -1,4 +1,4 @@
-"""Frames, and what the signals say about themselves."""
+"""Frames, and the table of signals."""
 
 import msgspec
 import pynvml

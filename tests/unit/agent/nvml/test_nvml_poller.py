@@ -1,4 +1,4 @@
-"""Polls, real pynvml code over simulated nodes in this process, and when they are due."""
+"""Polls with real pynvml code over simulated nodes, and their schedule."""
 
 import itertools
 
@@ -142,7 +142,7 @@ def test_failing_calls_do_not_affect_other_readings(errors, node):
     path = NODES / f"{node}.yaml"
     with install(path) as driver:
         healthy = Collector(path).poll()
-        # In memory only: the shipped file stays as it is.
+        # In memory only: the file does not change.
         driver.library.node.gpus[0].errors.update(errors)
         only_gpu = len(driver.library.node.gpus) == 1
         if only_gpu and errors.get("nvmlDeviceGetHandleByIndex_v2") in OF_EVERY_GPU:

@@ -1,8 +1,7 @@
-"""Every NVML return code that has a meaning, as one table: from pynvml's own code to the health
-status.
+"""A table of all NVML return codes that have a meaning: from pynvml to the health status.
 
-The real pynvml runs over the simulated library. Codes of calls about a GPU are met by the polling
-code in this process; codes of the driver as a unit by a real child behind the link.
+The real pynvml runs over the simulated library. Codes of calls about a GPU are tested with the
+polling code in this process, codes of the driver with a real child and its link.
 """
 
 import queue
@@ -100,7 +99,7 @@ def link(path, forked):
 
 
 def hear(event_queue, judged, wanted):
-    """Judge what comes until a message is wanted; that message."""
+    """Observe messages until the wanted one, and return it."""
     end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
         message = event_queue.get(timeout=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""When the NVML child is called hung, killed and restarted, in virtual time."""
+"""When the NVML child counts as hung, is killed and restarted, in virtual time."""
 
 from functools import partial
 from typing import Any
@@ -58,7 +58,7 @@ XID_119 = heard(GpuEvent(at=0.0, kind=EventKind.XID, data=119, gpu="GPU-3"))
 
 
 class Bench:
-    """Runs the state machine on a clock of its own and keeps what it put out."""
+    """Runs the state machine in virtual time and records its outputs."""
 
     def __init__(self):
         self.state = State()
@@ -67,7 +67,7 @@ class Bench:
         self.feed(tick)
 
     def feed(self, *inputs):
-        """Feed inputs now; what they put out."""
+        """Feed inputs now and return their outputs."""
         new = []
         for event in inputs:
             self.state, outputs = event(self.state, self.now)
@@ -76,7 +76,7 @@ class Bench:
         return [output for _, output in new]
 
     def run(self, seconds):
-        """Let time pass, ticking at every deadline as the link does."""
+        """Let time pass with a tick at every deadline, as in the link."""
         end = self.now + seconds
         outputs: list[Any] = []
         while True:
@@ -362,7 +362,7 @@ def test_never_two_children_never_an_early_or_frequent_kill(steps):
 
 
 def test_a_driver_that_fails_for_days_is_retried_every_minute():
-    """1024 failures a minute apart are 17 hours; no number of them ends the agent."""
+    """1024 failures, one a minute, take 17 hours; the agent never gives up."""
     bench = Bench()
     bench.state = bench.state._replace(attempts=5000)
     assert states(bench.feed(ended(1)))

@@ -1,4 +1,4 @@
-"""The agent keeps evidence once per session, tries again, and never disrupts itself."""
+"""The agent saves evidence once per session, retries, and survives errors."""
 
 import itertools
 import threading
@@ -135,9 +135,7 @@ def test_gpus_that_never_answer_are_not_waited_for() -> None:
 
 
 def test_a_taint_that_is_removed_before_the_gpus_answer_gets_no_evidence() -> None:
-    """However often somebody rewrites the taint and cordon, one object is made and no thread
-    stays.
-    """
+    """Repeated taints of a session create one object and leave no thread."""
     server, answered = Server(), threading.Event()
     keeper = keeper_of(server, refresh=lambda: answered.is_set)
     before = threading.active_count()
@@ -153,7 +151,7 @@ def test_a_taint_that_is_removed_before_the_gpus_answer_gets_no_evidence() -> No
 
 
 def test_evidence_in_progress_is_saved_after_the_taint_is_removed() -> None:
-    """A session that was short is checked afterwards, too."""
+    """A short session gets its evidence too."""
     server, answered = Server(), threading.Event()
     keeper = keeper_of(server, refresh=lambda: answered.is_set)
     keeper.taint_seen("s1")

@@ -1,4 +1,4 @@
-"""The agent's client of the Kubernetes API, against a simulated one with TLS and tokens."""
+"""The agent's Kubernetes API client, against a simulated server with TLS and tokens."""
 
 import socket
 import threading
@@ -45,7 +45,7 @@ def answering(
     pause_s: float = 0.0,
     address: str = "127.0.0.1",
 ) -> Iterator[Kube]:
-    """A client of something that answers this to everything, byte by byte where it pauses."""
+    """A client of a server that always sends this response, byte by byte with pauses."""
 
     class Handler(Answer):
         def do_GET(self) -> None:
@@ -64,7 +64,7 @@ def answering(
 
 @contextmanager
 def tunnelling() -> Iterator[tuple[str, list[str]]]:
-    """A proxy that opens tunnels, and what it was asked for."""
+    """A proxy that opens tunnels and records the requests."""
     asked: list[str] = []
 
     class Tunnel(Answer):

@@ -1,4 +1,4 @@
-"""The agent's watch of its own node, on a server that does not let it watch."""
+"""The agent's watch of its node, on a server that ends every watch."""
 
 import time
 
@@ -10,7 +10,7 @@ NODE = "gpu-1"
 
 
 def test_a_watch_that_always_expires_backs_off() -> None:
-    """The read before each watch succeeds: it must not keep the requests from becoming rare."""
+    """The successful read before each watch must not reset the back-off."""
     with a_server(defined=False) as server:
         server.add_node(NODE)
         expired = server.faults.fail(

@@ -1,5 +1,5 @@
-"""The publishing thread against a simulated API server: nothing is lost, nothing goes
-backwards.
+"""The publishing thread against a simulated API server: no status is lost or replaced by an older
+one.
 """
 
 from __future__ import annotations

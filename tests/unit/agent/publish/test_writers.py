@@ -32,13 +32,13 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def bare_server() -> Iterator[Server]:
-    """One without our definitions."""
+    """A server without gpuward's CRDs."""
     with a_server(defined=False) as running:
         yield running
 
 
 class Publishing:
-    """Both queues of one node, turned until they rest, at a time the test sets."""
+    """Both writers of a node, at a time that the test sets."""
 
     def __init__(self, server: Server, *, exists: bool = True) -> None:
         self.server = server
@@ -59,7 +59,7 @@ class Publishing:
         return "" if health is None else health.get("status", {}).get("health", "")
 
     def turn(self, wanted: Publication) -> bool:
-        """Write all that is due now; whether the health status stands on both objects."""
+        """Write all that is due; return whether both objects have the health status."""
         for _ in range(10):
             node = self.server.kube.node(self.name)
             node_turn = self.nodes.turn(wanted, node, self.now, WALL + self.now)
@@ -165,7 +165,7 @@ def test_failures_are_retried_with_back_off(publishing: Publishing) -> None:
 def test_repeated_conflicts_back_off_and_are_reported(
     publishing: Publishing,
 ) -> None:
-    """The reads between the writes succeed: they must not keep the writes from becoming rare."""
+    """Successful reads between the writes must not reset the back-off."""
     settled(publishing, health_status())
     refused = publishing.server.faults.fail(
         ApiError(409, "Conflict", "denied by a webhook"), method="PUT", times=None
@@ -235,9 +235,7 @@ def test_the_newer_of_two_agents_publishes(publishing: Publishing) -> None:
 def test_a_deleted_health_object_is_created_again_within_a_minute(
     publishing: Publishing,
 ) -> None:
-    """A definition that is replaced takes all objects along, and no health status changes
-    meanwhile.
-    """
+    """Replacing the CRD deletes all objects while the health status stays the same."""
     settled(publishing, health_status())
     publishing.server.delete_health(publishing.name)
     publishing.later(48).turn(health_status())

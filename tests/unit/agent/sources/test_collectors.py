@@ -1,4 +1,4 @@
-"""All collectors of one agent together: what one of them hears makes another one check."""
+"""All collectors of one agent: events of one collector start polls of others."""
 
 import argparse
 import time
@@ -20,7 +20,7 @@ Until = Callable[[int], None]
 
 
 class Announcer(UdevMonitor):
-    """udev where the test announces."""
+    """udev with events from the test."""
 
     def start(self) -> None:
         self.announce = self._on_change
@@ -34,8 +34,8 @@ def settings(*arguments: str, udev: str) -> AgentSettings:
 
 @contextmanager
 def seven_gpus(path: Path, udev: str, *flags: str) -> Iterator[tuple[list[Announcer], Until]]:
-    """Collectors of a node that lacks its eighth GPU; what announces, and what waits until NVML
-    enumerates so many GPUs and has read them.
+    """Collectors of a node without its eighth GPU, a function that sends a udev event, and one
+    that waits until NVML has read a number of GPUs.
     """
     set_gpu(path, 7, unplugged=True)
     event_queue: EventQueue[Item] = EventQueue()

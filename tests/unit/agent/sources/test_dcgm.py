@@ -1,4 +1,4 @@
-"""dcgm-exporter: pages of both generations, and exporters that misbehave."""
+"""dcgm-exporter: pages with old and new names, and exporters that fail."""
 
 import queue
 import socket
@@ -30,7 +30,7 @@ NEW_LABELS = f'gpu="1",gpu_uuid="{GPU}",pci_bus_id="00000000:3B:00.0",hostname="
         ("DCGM_FI_DEV_GPU_TEMP{old} 61", Signal.TEMPERATURE, 61),
         ("DCGM_FI_DEV_GPU_TEMP_CELSIUS{new} 61", Signal.TEMPERATURE, 61),
         ("DCGM_FI_DEV_GPU_UTIL_RATIO{new} 0.25", Signal.UTILIZATION, 25),
-        # Blanks of 64 bits, of 32 bits and of floats, and no number, are absent.
+        # Blank values of 64 bits, 32 bits and floats, and NaN, are absent.
         ("DCGM_FI_DEV_GPU_TEMP{old} 9223372036854775794", Signal.TEMPERATURE, None),
         ("DCGM_FI_DEV_GPU_TEMP{old} 2147483632", Signal.TEMPERATURE, None),
         ("DCGM_FI_DEV_POWER_USAGE{old} 1.4073748835532804e+14", Signal.POWER, None),
@@ -49,7 +49,7 @@ NEW_LABELS = f'gpu="1",gpu_uuid="{GPU}",pci_bus_id="00000000:3B:00.0",hostname="
         ),
         ("DCGM_FI_DEV_NVLINK_RX_PACKET_DROPPED_TOTAL{old} 3", Signal.NVLINK_DROPPED_PACKETS, 3),
         ("DCGM_FI_DEV_NVLINK_COUNT_RX_REMOTE_ERRORS{old} 3", Signal.NVLINK_REMOTE_ERRORS, 3),
-        # Bit error ratios: packed as the driver does (mantissa and exponent), or as they are.
+        # Bit error ratios: in the driver's packed format (mantissa and exponent), or plain.
         ("DCGM_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER{old} 268", Signal.NVLINK_EFFECTIVE_BER, 1e-12),
         ("DCGM_FI_DEV_NVLINK_EFFECTIVE_BER_RAW{old} 4095", Signal.NVLINK_EFFECTIVE_BER, 15e-255),
         ("DCGM_FI_DEV_NVLINK_EFFECTIVE_BER_RAW{old} 2048", Signal.NVLINK_EFFECTIVE_BER, 8.0),

@@ -1,4 +1,4 @@
-"""The kernel ring read as text, with nothing but bytes to tell old from new; the log once more."""
+"""The kernel ring through syslog(2), and reading the log again for evidence."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The reader of /dev/kmsg against a kernel played record by record, and against the real one."""
+"""The reader of /dev/kmsg against a simulated kernel and against the real one."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ OVERRUN = OSError(32, "Broken pipe")
 
 
 class PlayedKernel:
-    """Answers reads of the first descriptor from a script; the second one waits at the end."""
+    """Answers reads of the first descriptor from a script; the second is at the end."""
 
     def __init__(self, script: list[Step], after_start: list[Step] | None = None) -> None:
         self._script = iter(script)
@@ -34,7 +34,7 @@ class PlayedKernel:
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Path:
-    """Something that can be opened; the played kernel answers for it."""
+    """A file to open; the simulated kernel answers the reads."""
     path = tmp_path / "kmsg"
     path.touch()
     return path

@@ -1,4 +1,4 @@
-"""What the machine itself shows: PCI functions, device files, processes, NUMA, udev."""
+"""PCI functions, device files, processes, NUMA and udev of the machine."""
 
 import errno
 import os
@@ -230,7 +230,7 @@ def test_exhausted_file_descriptors_do_not_make_a_gpu_missing(
 
 
 def announcing() -> socket.socket:
-    """A socket that may speak on the group of kernel announcements; skips where it may not."""
+    """A socket that may send kernel uevents; skips without the right."""
     sending = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
     try:
         sending.sendto(b"x", (0, 1))
@@ -245,7 +245,7 @@ def test_lost_udev_events_are_reported_and_the_bus_is_polled() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     class Slow(UdevMonitor):
-        """A monitor whose thread is busy while the burst comes."""
+        """A monitor with a thread that is busy during the burst."""
 
         def _run(self, monitor: Any) -> None:
             began.set()
@@ -280,7 +280,7 @@ def process(root: Path, pid: int, name: bytes, state: str = "S") -> None:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """A host's /proc: it has the kernel's threads."""
+    """The /proc of a host, with kernel threads."""
     process(tmp_path, 1, b"systemd")
     process(tmp_path, 2, b"kthreadd")
     (tmp_path / "meminfo").touch()
