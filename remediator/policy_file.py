@@ -52,7 +52,7 @@ POLICY_KEY: Final = "policy.yaml"
 _INT64: Final = 2**63
 _POLICY: Final = "QuarantinePolicy"
 _KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {"apiVersion", "kind"}
-_WHOLE: Final = "kubectl kustomize DIR | gpuward-remediator policy check -"
+_ENTIRE: Final = "kubectl kustomize DIR | gpuward-remediator policy check -"
 
 
 class _Loader(yaml.SafeLoader):
@@ -68,9 +68,9 @@ class _Loader(yaml.SafeLoader):
         try:
             str(text).encode()
         except UnicodeEncodeError:
-            said = "found one half of a character"
+            problem = "found an incomplete UTF-16 surrogate pair"
             raise yaml.constructor.ConstructorError(
-                problem=said, problem_mark=node.start_mark
+                problem=problem, problem_mark=node.start_mark
             ) from None
         return text
 
@@ -79,19 +79,19 @@ def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float:
     """The number that an operator reads there; ConstructorError where YAML 1.1 reads another."""
     text = str(loader.construct_scalar(node))
     digits = text.lstrip("+-").replace("_", "")
-    said = ""
+    problem = ""
     if ":" in text:
-        said = f"found {text[:40]}, which YAML reads in base 60; quote a text"
+        problem = f"found {text[:40]}, which YAML reads in base 60; quote a text"
     elif len(digits) > 1 and digits.startswith("0") and digits.isdigit():
-        said = f"found {text[:40]}, which YAML reads in base 8; leave the first zero out"
+        problem = f"found {text[:40]}, which YAML reads in base 8; leave the first zero out"
     is_int = node.tag.endswith(":int")
     number: int | float = 0
-    if not said:
+    if not problem:
         number = loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
         if is_int and not -_INT64 <= number < _INT64:
-            said = "found an integer that does not fit into 64 bits"
-    if said:
-        raise yaml.constructor.ConstructorError(problem=said, problem_mark=node.start_mark)
+            problem = "found an integer that does not fit into 64 bits"
+    if problem:
+        raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
     return number
 
 
@@ -112,7 +112,7 @@ def decode_policy(
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
         # What the constructors of tagged scalars raise: `!!int ""`, `!!bool foo`, `!!timestamp x`;
         # ValueError also for a value that looks like a date and is none.
-        return [f"{source}: is not YAML: {_said(error)}"]
+        return [f"{source}: is not YAML: {_error_text(error)}"]
     except RecursionError:
         return [f"{source}: is nested too deeply; a policy is a page of YAML"]
     if not documents:
@@ -147,7 +147,7 @@ def _documents(text: bytes | str) -> list[Any]:
     return found
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """What is wrong and where, without the parser's name for a text that it was handed."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
@@ -180,7 +180,7 @@ def _held(documents: list[Any], source: str) -> Policy | list[str]:
         or "no object"
     )
     instead = f"holds no policy and no ConfigMap with {POLICY_KEY}, but {kinds}"
-    then = f"name the file of the policy, or give it the entire overlay: {_WHOLE}"
+    then = f"name the file of the policy, or give it the entire overlay: {_ENTIRE}"
     return [f"{source}: {instead}; {then}"]
 
 

@@ -62,7 +62,7 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     if any(attempt.step == step and attempt.counts for attempt in session.status.repair):
         raise CommandError(
             f"{step} was tried in session {session.name} already, each step is asked for once; "
-            "name another with --step, or do it by hand: the agent sees it, whoever did it"
+            "name another one with --step, or repair it by hand: the agent detects that"
         )
     policy = (await in_force.policy_in_force(cluster, options.namespace)).policy
     if policy is not None and not by_accident(policy):  # of that one nobody knows what it repairs
@@ -76,18 +76,18 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
             raise CommandError(f"{step} {why}; name another step with --step")
     begins = repair_begins(session, step)
     node = await cluster.readable(cluster.node(name))
-    waits = await in_force.in_the_way(cluster, options, node) if node is not None else ""
+    waits = await in_force.blocker_of(cluster, options, node) if node is not None else ""
     held = session.spec.hold or (node is not None and names.ANNOTATION_HOLD in node.annotations)
     if held and not waits:
         waits = f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
     terminal.ask(f"{name}: {step} begins {begins}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
-    word = RepairRequest(step=step, by=by, at=timestamps.format_time(cluster.now()))
+    request = RepairRequest(step=step, by=by, at=timestamps.format_time(cluster.now()))
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}",
         # Without a reason of its own a request must not keep that of the one before.
-        {"spec": {"repair": health.plain(word) | {"reason": reason or None}}},
+        {"spec": {"repair": health.plain(request) | {"reason": reason or None}}},
     )
     return (
         f"{name}: {step} may begin {begins}, as {by}{waits}\n"
@@ -110,11 +110,10 @@ def repair_begins(session: QuarantineView, step: str) -> str:
 
 
 async def mark_replaced(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Tell the agent that a part was replaced, and the operator what the agent has against it."""
+    """Annotate the node for its agent, and return the faults that the agent still reports."""
     name = options.node
     await node_state.existing_node(cluster, name)
-    # Read first: whoever is reported that it failed must be able to believe that nothing was
-    # written.
+    # Read before the write, so that a failure means that nothing was written.
     look = await node_state.look_at(cluster, name, namespace=options.namespace)
     value = f"{timestamps.format_time(cluster.now())} {options.reason} ({await cluster.who()})"
     await _annotate(cluster, name, names.ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
@@ -129,7 +128,7 @@ async def mark_replaced(cluster: Cluster, options: argparse.Namespace, _: Termin
 
 
 async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Keep the node: no release, whatever the health status says."""
+    """Prevent the release of the node, whatever its health status is."""
     name = options.node
     node = await node_state.existing_node(cluster, name)
     session = node_state.open_session(await cluster.sessions(name))
@@ -137,10 +136,9 @@ async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     # The annotation also carries who holds and why; the session's flag survives its removal.
     await _annotate(cluster, name, names.ANNOTATION_HOLD, note)
     before = node.annotations.get(names.ANNOTATION_HOLD, "")
-    instead = f"\nthis stands instead of the hold before: {printable(before)}" if before else ""
+    instead = f"\nreplaces the hold: {printable(before)}" if before else ""
     if session is None:
-        said = f"{name}: held; it is not in quarantine now, and would not be released from one"
-        return f"{said}{instead}"
+        return f"{name}: held; it has no open session, and a later one is not released{instead}"
     with _second_write("the node is held"):
         await _flag(cluster, session, hold=True)
     return f"{name}: session {session.name} is held; {_meanwhile(session)}{instead}"
@@ -155,7 +153,7 @@ def _meanwhile(session: QuarantineView) -> str:
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
-    """Take the hold back."""
+    """Remove the hold from the node and its session."""
     name = options.node
     node = await node_state.existing_node(cluster, name)
     session = node_state.open_session(await cluster.sessions(name))
@@ -219,10 +217,10 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
     )
     where = await _covered(cluster, options, spec)
     policy = await in_force.policy_in_force(cluster, options.namespace)
-    ends = f"until {timestamps.utc_of(until)}" if until else "until somebody resumes"
+    ends = f"until {timestamps.utc_of(until)}" if until else "until resumed"
     return "\n".join(
         [
-            f"paused {where} as {name}, {ends}; nodes that are out stay out, releases go on",
+            f"paused {where} as {name}, {ends}; taints and cordons stay, releases continue",
             *filter(None, [policy.doubt or _in_shadow(policy.policy)]),
             f"end it with: kubectl gpuward resume {name}",
         ]
@@ -233,7 +231,7 @@ def _in_shadow(policy: Policy | None) -> str:
     """What a pause is worth while nothing is touched anyway."""
     if shadow_of(policy) is None:
         return ""
-    return "the policy is Shadow: no node is taken out anyway; it holds once the policy enforces"
+    return "the policy is Shadow: the pause has an effect only in mode Enforce"
 
 
 async def _covered(cluster: Cluster, options: argparse.Namespace, spec: PauseSpec) -> str:
@@ -275,7 +273,7 @@ def _until(text: str | None, now: float) -> str:
 
 
 async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
-    """End the named pauses; all of them only after telling which these are."""
+    """End the named pauses, or all of them after a confirmation that lists them."""
     known = {pause.metadata.name: pause for pause in await cluster.pauses()}
     now = cluster.now()
     existing = {
@@ -289,10 +287,10 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if not ending:
         return "\n".join(over) or "nothing was paused"
     if not named and not options.yes:
-        told = [operators.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
+        listed = [operators.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
         more = [f"and {len(ending) - _MOST_NAMED} more"] if len(ending) > _MOST_NAMED else []
         which = "the only pause" if len(ending) == 1 else f"all {count(len(ending), 'pause')}"
-        terminal.ask(f"This ends {which}: {'; '.join([*told, *more])}.")
+        terminal.ask(f"This ends {which}: {'; '.join([*listed, *more])}.")
     lost = [await _end(cluster, existing[name]) for name in ending]
     ended = [
         f"ended {name}, paused by {existing[name].spec.by or '?'}: {existing[name].spec.reason}"
@@ -304,7 +302,7 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
 async def _end(cluster: Cluster, pause: PauseView) -> str:
     """Its end is now, by `until` alone, which every release understands; who ended it and when it
     would have ended stay with it. Where that cannot be written it goes, since a pause must end;
-    then the answer says why, else "".
+    then the error is returned, else "".
     """
     path = f"{GROUP_PATH}/gpuwardpauses/{pause.metadata.name}"
     ended = health.plain(PauseEnded(by=await cluster.who())) | {"until": pause.spec.until or None}

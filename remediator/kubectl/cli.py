@@ -20,10 +20,8 @@ from rules.text.printable import count, is_pasteable, printable
 INTERRUPTED: Final = 130
 TRACEBACK: Final = "GPUWARD_TRACEBACK"
 COMPLETED_WITHIN_S: Final = 2.0
-"""Whoever presses Tab waits no longer for a cluster that is away."""
-DRY: Final = (
-    "dry run, checked by the API server: nothing was changed; without it this would be said:"
-)
+"""How long a Tab waits for a cluster that does not answer."""
+DRY: Final = "dry run, checked by the API server: nothing was changed; the command would print:"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,8 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next (docs/cli.md)
         _complete(top)
     # Bytes that the locale cannot read become text: nothing that is sent may hold surrogates.
-    words = sys.argv[1:] if arguments is None else arguments
-    options = top.parse_args([os.fsencode(word).decode(errors="replace") for word in words])
+    given = sys.argv[1:] if arguments is None else arguments
+    options = top.parse_args([os.fsencode(one).decode(errors="replace") for one in given])
     try:
         if not hasattr(options, "command"):
             (parser.global_options() if hasattr(options, "show_options") else top).print_help()
@@ -119,11 +117,11 @@ def _check(options: argparse.Namespace) -> None:
     if options.command.node and not nodes and not selector:
         options.parser.error("the following arguments are required: NODE")
     if options.acting_groups and not options.acting:
-        options.parser.error("--as-group needs --as USER beside it")
+        options.parser.error("--as-group needs --as USER")
 
 
 async def _run(options: argparse.Namespace) -> None:
-    # Imported here: help and a mistyped word need none of it.
+    # Imported here: help and errors of the command line do not need it.
     from remediator.kube.answer import ApiError
     from remediator.kubectl.cluster import connect
     from remediator.kubectl.in_force import leadership, stop_unless_led
@@ -133,7 +131,7 @@ async def _run(options: argparse.Namespace) -> None:
     terminal = Terminal(agreed=getattr(options, "yes", False), dry_run=dry_run)
     try:
         async with connect(options, terminal.say) as cluster:
-            if command.no_leader != "said":
+            if command.no_leader != "reported":
                 ask = terminal.ask if command.no_leader == "asked" else None
                 await stop_unless_led(cluster, options.namespace, ask=ask)
             failed: CommandError | None = None
@@ -145,7 +143,9 @@ async def _run(options: argparse.Namespace) -> None:
                 answer, failed = error.report, error
                 error.report = ""
             _print(_quoted(answer) if dry_run else answer, options)
-            waits = (await leadership(cluster, options.namespace)).said if command.leader else ""
+            waits = (
+                (await leadership(cluster, options.namespace)).message if command.leader else ""
+            )
             if waits:
                 terminal.say(waits)
             if failed is not None:
@@ -175,7 +175,7 @@ async def _answer(cluster: Any, options: argparse.Namespace, terminal: Terminal)
             terminal.say(f"{name}: {error}")
             failed += 1
         except (KeyboardInterrupt, CancelledError):
-            # Whoever stops in the middle has to know what was asked for until then.
+            # After an interrupt, print what was requested until then.
             for line in _text(_joined(answers), options).split("\n") if answers else ():
                 terminal.say(line)
             raise
@@ -201,9 +201,7 @@ def _joined(answers: list[Answer]) -> Answer:
 
 
 def _quoted(answer: Answer) -> Answer:
-    """An answer names what was done and what to type next: of a dry run neither is true, so it is
-    quoted as what would be said.
-    """
+    """Return the answer of a dry run, indented below a line that nothing was changed."""
     if not isinstance(answer, str) or not answer:
         return answer
     return "\n".join([DRY, *(f"  {line}" if line else "" for line in answer.split("\n"))])

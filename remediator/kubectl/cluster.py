@@ -88,7 +88,7 @@ class Cluster:
         self.dry_run = dry_run
         """Whether the API server only checks what is written."""
         self._left_out: set[str] = set()
-        """What was said already of objects that nobody can read."""
+        """Messages about unreadable objects that were printed already."""
         self._once: dict[str, Any] = {}
 
     async def once(self, what: str, read: Callable[[], Awaitable[T]]) -> T:
@@ -325,8 +325,8 @@ class Cluster:
         return decoded(self.checked(answer), kind)
 
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
-        """Every item that is understood; of the others is said once that they are left out: a
-        list that looks whole would mislead.
+        """Return every item that can be decoded. Print once how many are left out, since an
+        incomplete list would mislead.
         """
         try:
             listed = await self._api.items(path, kind, query=query)
@@ -366,7 +366,7 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
     """
     if answer.ok:
         return answer
-    said = answer.sentence()
+    message = answer.sentence()
     match answer.code:
         case 404 if not answer.from_kubernetes and b"page not found" not in answer.body:
             raise CommandError(
@@ -376,24 +376,26 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
         case 404 if answer.status().details is None:
             remedy = (
                 "install its definitions with kubectl apply -k daemonset/crds; kubectl gpuward "
-                "preflight says what is there"
+                "preflight shows what is there"
             )
             raise CommandError(f"this cluster does not know gpuward's objects; {remedy}")
-        case 403 if ErrorKind.BY_ADMISSION in refusal.error_kinds(said):
-            raise CommandError(f"{said}; ask who runs this admission policy or webhook")
-        case 403 if ErrorKind.IMPERSONATION in refusal.error_kinds(said):
+        case 403 if ErrorKind.BY_ADMISSION in refusal.error_kinds(message):
+            raise CommandError(f"{message}; ask who runs this admission policy or webhook")
+        case 403 if ErrorKind.IMPERSONATION in refusal.error_kinds(message):
             remedy = "ask for the right to impersonate, or leave out --as (`as` of the kubeconfig)"
-            raise CommandError(f"not allowed: {said}; {remedy}")
+            raise CommandError(f"not allowed: {message}; {remedy}")
         case 403:
             ask = f"ask for the ClusterRole {role}" if role else _ADMINISTRATORS
-            raise CommandError(f"not allowed: {said}; {ask}", forbidden=True)
+            raise CommandError(f"not allowed: {message}; {ask}", forbidden=True)
         case 401:
-            raise CommandError(f"not logged in: {said}; renew the credentials of this kubeconfig")
+            raise CommandError(
+                f"not logged in: {message}; renew the credentials of this kubeconfig"
+            )
         case 0:
             remedy = "check the cluster's address in the kubeconfig, --context and the network"
-            if "CERTIFICATE_VERIFY_FAILED" in said:
+            if "CERTIFICATE_VERIFY_FAILED" in message:
                 remedy = "check certificate-authority and tls-server-name of the kubeconfig"
-            raise CommandError(f"{said}; {remedy}")
+            raise CommandError(f"{message}; {remedy}")
         case 400 | 422 if lost := refusal.refused_fields(answer.body):
             raise CommandError(
                 f"the definitions in this cluster are older than this command and do not know "
@@ -402,11 +404,13 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
             )
         case 409:
             raise CommandError(
-                f"somebody else changed it at the same moment ({said}); try again", outrun=True
+                f"somebody else changed it at the same moment ({message}); try again", outrun=True
             )
         case code if code >= 500 or code == 429:
-            raise CommandError(f"the API server could not answer ({said}); try again in a moment")
-    raise CommandError(said)
+            raise CommandError(
+                f"the API server could not answer ({message}); try again in a moment"
+            )
+    raise CommandError(message)
 
 
 _ADMINISTRATORS = "this is for cluster administrators"

@@ -1,6 +1,6 @@
-"""What a command of `kubectl gpuward` is: its row of `remediator/data/commands.json`, its errors,
+"""Commands of `kubectl gpuward`: their rows of `remediator/data/commands.json`, its errors,
 the operator at the terminal, and how its answer is printed: aligned columns as kubectl does,
-hostile text made harmless.
+with control characters escaped.
 
 Evidence and messages come from kernel lines and annotations; control characters in them could
 rewrite a terminal, so everything printed passes `printable`.
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 OPERATOR: Final = "gpuward-operator"
 PLANNER: Final = "gpuward-planner"
 DEFAULT_NAMESPACE: Final = "gpuward"
-"""Where gpuward is installed, unless `-n` says otherwise."""
+"""The default of `-n`."""
 
 GUTTER: Final = 9
 NARROWEST: Final = 40
 WIDTH: Final = 100
 QUOTE: Final = "> "
 _BETWEEN: Final = "   "
-"""What stands between two columns, and in no sentence."""
+"""Three spaces between two columns; no sentence has three."""
 
 Items = list[dict[str, Any]]
 """What `-o json` and `-o yaml` print as one Kubernetes List: API objects, or values like them."""
@@ -48,7 +48,7 @@ Run = Callable[["Cluster", "argparse.Namespace", "Terminal"], Awaitable[Answer]]
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked; the text says why and what to do about it."""
+    """A command failed; the text has the reason and the remedy."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class CommandError(Exception):
         super().__init__(sentence)
         self.exit_code = exit_code
         self.forbidden = forbidden
-        """RBAC refused it: what else may be read is still worth printing."""
+        """RBAC refused it: other results are still printed."""
         self.unusable = unusable
-        """The policy of the cluster is wrong: what does not rest on it may go on."""
+        """The policy of the cluster is invalid: what does not depend on it continues."""
         self.outrun = outrun
-        """Somebody else wrote the object in between: read it and ask once more."""
+        """Another client changed the object: read it again and retry."""
         self.report = report
-        """What was found all the same, for standard output."""
+        """The results until the failure, for standard output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command: what its help says, what it takes, and the function that carries it out."""
+    """One command: its help, its arguments, and the function that runs it."""
 
     name: str
     brief: str
@@ -95,11 +95,11 @@ class Command:
     writes: bool = False
     """Changes the cluster, so `--dry-run` and `--yes` are taken."""
     leader: bool = False
-    """Reports it where no remediator leads, or none ever did in the namespace, which is a mistyped
-    or forgotten `-n` more often than not.
+    """Print a line if gpuward-remediator has no leader in the namespace, which is often a wrong or
+    missing `-n`.
     """
-    no_leader: Literal["said", "asked", "refused"] = "said"
-    """What becomes of it where none ever led: it asks first, or does nothing at all."""
+    no_leader: Literal["reported", "asked", "refused"] = "reported"
+    """If no remediator was ever leader: report it, ask for confirmation, or refuse."""
     role: str = OPERATOR
     """The ClusterRole that allows it; "": only administrators have it."""
     options: Sequence[dict[str, Any]] = field(default_factory=tuple)
@@ -131,7 +131,7 @@ class Terminal:
         sys.stderr.flush()
 
     def ask(self, question: str) -> None:
-        """Go on only after a yes; CommandError when the answer is no or nobody can answer."""
+        """Continue only after a yes; CommandError after a no, or without a terminal."""
         if self._agreed:
             return
         if self._dry_run:
@@ -169,20 +169,20 @@ def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
 
 def labelled(label: str, lines: Iterable[str]) -> list[str]:
     """Lines under a label in the left gutter: `cause    Xid79 ...`, long sentences folded to the
-    terminal. Evidence stays whole, and so does a command: half of one does something else.
+    terminal. Evidence and commands are not folded, so that they can be copied.
     """
     terminal = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
     width = max(NARROWEST, min(WIDTH, terminal)) - GUTTER
     found: list[str] = []
     for line in map(printable, lines):
         start = " " * (len(line) - len(line.lstrip()) + 2)
-        whole = "kubectl " in line or line.lstrip().startswith(QUOTE)
-        found += [line] if whole else textwrap.wrap(
+        unbroken = "kubectl " in line or line.lstrip().startswith(QUOTE)
+        found += [line] if unbroken else textwrap.wrap(
             line, width, subsequent_indent=start, break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
     return [(" " * GUTTER if i else label.ljust(GUTTER)) + line for i, line in enumerate(found)]
 
 
 def quoted(text: str) -> str:
-    """Evidence as it was read, quarantined as a quotation."""
+    """Return evidence as a quotation."""
     return f"{QUOTE}{text}"

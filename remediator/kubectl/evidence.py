@@ -1,6 +1,6 @@
-"""`evidence`: what the agent kept when a session took its node, as files for the vendor.
+"""`evidence`: write the GPUEvidence of a quarantined node to files for the vendor.
 
-Everything in them was reported by a node, so every text is escaped again.
+The texts come from a node, so each one is escaped again.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
         raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
     folder = Path(options.folder or f"gpuward-evidence-{name}")
     _write(folder, made)
-    told = [_told(folder, found, made)]
+    lines = [_summary_lines(folder, found, made)]
     if options.name_of != name:
         last = node_state.open_session(await cluster.sessions(found.text_of("nodeName")))
         if last is not None and last.name != name:
-            told.append(f"of an earlier session: {_why_none(last)}")
-    return "\n".join(told)
+            lines.append(f"of an earlier session: {_why_none(last)}")
+    return "\n".join(lines)
 
 
 async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
@@ -74,7 +74,7 @@ def _why_none(session: QuarantineView) -> str:
     return (
         f"none was kept for session {session.name} ({session.status.phase or Phase.PENDING}); its "
         "agent keeps it within seconds of the taint, never in Shadow, and the log of the agent's "
-        f"pod on {session.spec.node_name} says why not"
+        f"pod on {session.spec.node_name} has the reason"
     )
 
 
@@ -83,15 +83,15 @@ async def _checked(cluster: Cluster, found: EvidenceView) -> None:
     name = found.metadata.name
     if not found.intact:
         raise CommandError(
-            f"GPUEvidence {name} does not match its own SHA-256: somebody changed it, or its "
+            f"GPUEvidence {name} does not match its own SHA-256: it was changed, or its "
             "definition is older than the agent; nothing was written"
         )
     session = await cluster.session(found.text_of("session"))
     known = recorded(session.status) if session is not None else ""
     if known and known != found.text_of("sha256"):
         raise CommandError(
-            f"GPUEvidence {name} is not the one on record of its session ({known}): somebody "
-            "replaced it; nothing was written"
+            f"GPUEvidence {name} is not the one on record of its session ({known}): "
+            "it was replaced; nothing was written"
         )
 
 
@@ -107,11 +107,11 @@ def _write(folder: Path, made: RmaFolder) -> None:
         raise CommandError(f"{folder} cannot be written: {error.strerror}") from error
 
 
-def _told(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
+def _summary_lines(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
     taken = timestamps.utc_of(found.text_of("takenAt"))
-    whose = f"node {found.text_of('nodeName')}, session {found.metadata.name}"
+    owner = f"node {found.text_of('nodeName')}, session {found.metadata.name}"
     lines = [
-        f"{folder}: {count(len(made.files), 'file')} of {whose}, taken {taken}",
+        f"{folder}: {count(len(made.files), 'file')} of {owner}, taken {taken}",
         f"SHA-256 {found.text_of('sha256')}, checked",
     ]
     lines += [
@@ -139,11 +139,11 @@ def rma_folder(spec: Mapping[str, Any]) -> RmaFolder | None:
     uuids = {uuid for i in known.incidents if i.active for uuid in i.gpus}
     accused = tuple(gpu for gpu in known.gpus if gpu.uuid in uuids)
     missing = tuple(_missing(known, accused))
-    whole = msgspec.json.format(msgspec.json.encode(spec, order="sorted")).decode()
+    document = msgspec.json.format(msgspec.json.encode(spec, order="sorted")).decode()
     files = {
         "summary.txt": _summary(known, accused, missing),
         "kernel.log": "\n".join(map(printable, known.kernel_log.split("\n"))) + "\n",
-        "evidence.json": f"{whole}\n",
+        "evidence.json": f"{document}\n",
     }
     sums = (f"{hashlib.sha256(t.encode()).hexdigest()}  {n}" for n, t in sorted(files.items()))
     files["SHA256SUMS"] = "\n".join(sums) + "\n"

@@ -32,15 +32,15 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The health status's reason where it is not well, else the session's cause."""
     unschedulable: bool
     people: tuple[str, ...]
-    """What people decided about it, and what it needs them for."""
+    """Decisions of operators, and what the session needs from them."""
     phase: str
     session: str
     """Open, or ended with its taint and cordon still on the node."""
 
     @property
     def notable(self) -> bool:
-        """A pause alone is no reason to look at a node: it is said above the table."""
-        decided = any(word != operators.PAUSED for word in self.people)
+        """Whether the table shows the node; a pause alone has a line above the table."""
+        decided = any(one != operators.PAUSED for one in self.people)
         return self.health != "Healthy" or bool(self.session) or self.unschedulable or decided
 
 
@@ -55,7 +55,7 @@ def _reason(health: HealthView | None, session: QuarantineView | None, code: str
 
 
 async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
-    """One line of totals, then the nodes to look at; with -o wide every node."""
+    """Return one line of totals and the table of nodes; with -o wide of every node."""
     wanted = f"{names.LABEL_GPUS},{options.selector}" if options.selector else names.LABEL_GPUS
     nodes = {node.name: node for node in await cluster.nodes(wanted)}
     healths = {health.metadata.name: health for health in await cluster.healths()}
@@ -99,13 +99,13 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
         pods = "kubectl get pods -A -l app.kubernetes.io/name=gpuward"
         return f"no node has the label {names.LABEL_GPUS}: no agent has found a GPU; see {pods}"
     if agents is None:
-        lines.append("you may not list pods: that an agent is silent is known minutes later")
+        lines.append("you may not list pods: a silent agent is detected minutes later")
     elif silent := node_health.silent_together(agents.values()):
         lines.append(silent)
     held = {on: its for on, its in sessions.items() if on in nodes or not options.selector}
     if elsewhere := sorted({*held} - {*nodes}):
         lines.append(
-            f"open sessions of what is no GPU node, or gone: {messages.name_list(elsewhere)}"
+            f"open sessions of nodes without GPUs, or deleted: {messages.name_list(elsewhere)}"
         )
     above = [_totals(rows, held.values()), *in_force.of_policy(policy.policy, nodes.values())]
     lines = [*above, *lines, *_breaker_lines(held.values()), *operators.pause_lines(pauses, now)]
@@ -116,25 +116,25 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
 
 
 def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
-    """That the breaker holds nodes back and why, once for all that wait for the same."""
+    """A line for each reason for which the circuit breaker delays nodes."""
     held: Counter[tuple[str, str]] = Counter()
     for storm in (status.condition(session.status, "Storm") for session in sessions):
         if storm is not None and storm.status == "True":
             held[storm.reason, storm.message] += 1
     return [
-        f"{count(nodes, 'node')} held back ({reason}): {message}"
+        f"{count(nodes, 'node')} not quarantined ({reason}): {message}"
         for (reason, message), nodes in sorted(held.items())
     ]
 
 
 def _totals(rows: Sequence[NodeSummary], sessions: Iterable[QuarantineView]) -> str:
     cordoned = sum(row.unschedulable for row in rows)
-    words = Counter(row.health.lower() for row in rows)
-    parts = ", ".join(f"{words[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
-    said = Counter(word for row in rows for word in row.people)
+    counts = Counter(row.health.lower() for row in rows)
+    parts = ", ".join(f"{counts[w]} {w}" for w in ("healthy", "degraded", "unhealthy", "unknown"))
+    decisions = Counter(one for row in rows for one in row.people)
     shown = (operators.HELD, operators.PAUSED, operators.OPTED_OUT)
-    decided = "".join(f", {said[word]} {word}" for word in shown if said[word])
-    if needed := sum(said[word] for word in operators.MUSTS):
+    decided = "".join(f", {decisions[one]} {one}" for one in shown if decisions[one])
+    if needed := sum(decisions[one] for one in operators.MUSTS):
         decided += f", {needed} {'needs' if needed == 1 else 'need'} operator action"
     return (
         f"{count(len(rows), 'GPU node')}: {parts}; {cordoned} cordoned, "
@@ -146,7 +146,7 @@ def _table(rows: Sequence[NodeSummary], held: Mapping[str, QuarantineView], *, w
     header = ["NODE", "HEALTH", "USABLE", "PHASE", "PEOPLE", "REASON"]
     cells = []
     for row in rows:
-        phase = node_state.phase_words(held[n]) if (n := row.metadata["name"]) in held else ""
+        phase = node_state.phase_text(held[n]) if (n := row.metadata["name"]) in held else ""
         cells.append([n, row.health, row.gpus_healthy, phase, ", ".join(row.people), row.reason])
         if wide:
             cells[-1] += ["yes" if row.unschedulable else "no", row.session]

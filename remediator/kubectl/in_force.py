@@ -27,10 +27,12 @@ _EITHER: Final = (
     "a remediator that runs goes on by the last good one, one that starts now is in Shadow"
 )
 _IN_SHADOW: Final = (
-    "the policy is Shadow: no node is taken out of service; kubectl gpuward plan says what "
+    "the policy is Shadow: no node is taken out of service; kubectl gpuward plan shows what "
     "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
 )
-_HIDDEN: Final = "you may not get the policy's configmap: whether it takes nodes out is not known"
+_HIDDEN: Final = (
+    "you may not get the policy's configmap: whether it quarantines nodes is not known"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +85,8 @@ class Leadership:
         )
 
     @property
-    def word(self) -> LeaderStatus:
-        """What the remediator that leads says of itself; nothing where none leads."""
+    def status(self) -> LeaderStatus:
+        """The problems that the leader publishes on its Lease; none without a leader."""
         if self.lease is None or self.lasts:
             return WELL
         return leader_status(self.lease.metadata.annotations)
@@ -92,29 +94,29 @@ class Leadership:
     @property
     def cannot_act(self) -> str:
         """`cannot act, since TIME (9m ago): why`, of a leader that reports it; else ""."""
-        if not self.word.unable:
+        if not self.status.unable:
             return ""
-        at = self.word.unable_since
+        at = self.status.unable_since
         since = (
             f", since {timestamps.utc(at)} ({timestamps.span(self.now - at)} ago)"
             if at is not None
             else ""
         )
-        return f"cannot act{since}: {self.word.unable}"
+        return f"cannot act{since}: {self.status.unable}"
 
     @property
-    def nobody(self) -> str:
+    def no_leader(self) -> str:
         """The sentence about a Lease that nobody renews; "" of one that is held."""
         if self.lease is None or not self.lasts:
             return ""
         return (
-            f"no remediator has led {self.lasts}: nothing is taken out, repaired or returned to "
+            f"no remediator has led {self.lasts}: nothing is quarantined, repaired or returned to "
             f"service, and what is asked for waits; see kubectl -n {self.namespace} get pods -l "
             f"{resources.REMEDIATOR_SELECTOR}"
         )
 
     @property
-    def never_said(self) -> str:
+    def never_led(self) -> str:
         """That none ever led here and how to find the right namespace, or that it cannot be seen;
         "" where one did.
         """
@@ -125,39 +127,39 @@ class Leadership:
             )
         if not self.never:
             return ""
-        said = f"no remediator has ever led in namespace {self.namespace}"
+        text = f"no remediator has ever led in namespace {self.namespace}"
         if self.awaited:
             look = f"kubectl -n {self.namespace} get pods -l {resources.REMEDIATOR_SELECTOR}"
-            return f"{said}, though its pods are there; see {look}"
+            return f"{text}, though its pods are there; see {look}"
         if self.spaces:
             where = messages.name_list(self.spaces)
-            return f"{said}, one runs in {where}: name it with -n {self.spaces[0]}"
+            return f"{text}, one runs in {where}: name it with -n {self.spaces[0]}"
         find = f"kubectl get lease -A --field-selector metadata.name={names.COMPONENT_REMEDIATOR}"
         return (
-            f"{said}: nothing is taken out, repaired or returned to service from there; {find} "
+            f"{text}: nothing is quarantined, repaired or returned to service from there; {find} "
             "finds where one leads (-n), --context names another cluster"
         )
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """Why what was asked for waits; "" where a remediator leads and can act."""
-        if found := self.never_said or self.nobody:
+        if found := self.never_led or self.no_leader:
             return found
         if not (cannot := self.cannot_act):
             return ""
         return (
-            f"a remediator leads and {cannot}; nothing is taken out, repaired or returned to "
+            f"a remediator leads and {cannot}; nothing is quarantined, repaired or returned to "
             "service, and what is asked for waits; kubectl gpuward preflight looks at its "
             "rights, kubectl cordon NODE keeps new work off a node that fails"
         )
 
 
-NOT_SEEN: Final = Leadership(namespace="", now=0.0, hidden=True)
+UNKNOWN: Final = Leadership(namespace="", now=0.0, hidden=True)
 """Nothing is known of who leads."""
 
 
 async def leadership(cluster: Cluster, namespace: str) -> Leadership:
-    """Read once for a command; an API server in trouble is said by the command itself."""
+    """Read the Lease once for a command. The command reports a failing API server itself."""
     return await cluster.once(
         f"leadership {namespace}", lambda: read_leadership(cluster, namespace)
     )
@@ -190,21 +192,20 @@ async def read_leadership(cluster: Cluster, namespace: str) -> Leadership:
 async def stop_unless_led(
     cluster: Cluster, namespace: str, *, ask: Callable[[str], None] | None
 ) -> None:
-    """Before a write that only a remediator carries out: where none ever led in the namespace,
-    `ask` whether to go on, or without it do nothing.
+    """Check for a remediator before a request. If none ever led in the namespace, `ask` for
+    confirmation, or raise CommandError without `ask`.
 
-    A request is of the entire cluster: a remediator in another namespace carries it out, by a
-    policy that the operator was not told of. A pause holds for that one too, so it is only
-    questioned where there is none at all. Where that cannot be seen nothing is in the way: an API
-    server in trouble is when people pause, and what hinders the write itself, the write says.
+    Requests are cluster-wide: a remediator in another namespace would carry one out by a policy
+    that the operator has not seen. A pause applies there too, so it asks only if there is no
+    remediator at all. Unknown does not block: operators pause when the API server has problems.
     """
     found = await leadership(cluster, namespace)
     if not found.never or found.awaited:
         return
     if ask is None:
-        raise CommandError(f"nothing was asked for: {found.never_said}")
+        raise CommandError(f"nothing was requested: {found.never_led}")
     if found.spaces == ():
-        ask(f"{found.never_said}. Nobody obeys this now; write it all the same?")
+        ask(f"{found.never_led}. No remediator reads this request. Write it anyway?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +213,9 @@ class PolicyInForce:
     """The policy by which nodes are judged, as far as an operator may see it."""
 
     policy: Policy | None = None
-    """None: the namespace has none, or what it says is not known (`doubt`)."""
+    """None: the namespace has none, or it is unknown (`doubt`)."""
     doubt: str = ""
-    """Why what it says is not known, or why no remediator could read it; else ""."""
+    """Why the policy is unknown, or why no remediator could read it; else ""."""
 
 
 async def policy_in_force(cluster: Cluster, namespace: str) -> PolicyInForce:
@@ -223,8 +224,8 @@ async def policy_in_force(cluster: Cluster, namespace: str) -> PolicyInForce:
     """
 
     async def read() -> PolicyInForce:
-        if said := unread_said((await leadership(cluster, namespace)).word):
-            return PolicyInForce(policy=UnreadPolicy(), doubt=said)
+        if doubt := unread_policy((await leadership(cluster, namespace)).status):
+            return PolicyInForce(policy=UnreadPolicy(), doubt=doubt)
         try:
             return PolicyInForce(policy=await cluster.policy(namespace))
         except CommandError as error:
@@ -236,22 +237,22 @@ async def policy_in_force(cluster: Cluster, namespace: str) -> PolicyInForce:
     return await cluster.once(f"policy {namespace}", read)
 
 
-def unread_said(word: LeaderStatus) -> str:
+def unread_policy(status: LeaderStatus) -> str:
     """That Shadow is an accident, and what to do; "" where it is none."""
     texts = shadow_of(UnreadPolicy())
-    if not word.unread or texts is None:
+    if not status.unread or texts is None:
         return ""
     return (
-        f"{texts.state} ({word.unread}): nothing is done for nodes that fail; kubectl gpuward "
+        f"{texts.state} ({status.unread}): nothing is done for nodes that fail; kubectl gpuward "
         "preflight looks at the policy, kubectl cordon NODE keeps new work off one"
     )
 
 
 async def unusable(error: CommandError, cluster: Cluster, namespace: str) -> str:
-    """The policy says what this version cannot take; what holds meanwhile."""
-    word = (await leadership(cluster, namespace)).word
-    texts = shadow_of(UnreadPolicy()) if word.unread else None
-    meanwhile = texts.state if texts else _LAST_GOOD if word.last_good else _EITHER
+    """This version cannot read the policy; which one is used until then."""
+    status = (await leadership(cluster, namespace)).status
+    texts = shadow_of(UnreadPolicy()) if status.unread else None
+    meanwhile = texts.state if texts else _LAST_GOOD if status.last_good else _EITHER
     return f"the policy cannot be used ({error}): {meanwhile}"
 
 
@@ -284,21 +285,21 @@ def of_policy(policy: Policy | None, nodes: Collection[NodeView]) -> list[str]:
     """That somebody chose Shadow, or that it leaves some of these nodes out."""
     if policy is None or by_accident(policy):
         return []
-    said = [_IN_SHADOW] if policy.mode == Mode.SHADOW else []
+    lines = [_IN_SHADOW] if policy.mode == Mode.SHADOW else []
     # A selector that was narrowed by mistake looks like a fleet that is well.
     selects = selectors.parse_selector(policy.node_selector)
     if left := sum(not selects(node.labels) for node in nodes):
         selector, among = policy.node_selector, printable.count(len(nodes), "GPU node")
-        said.append(
+        lines.append(
             f"the policy's nodeSelector ({selector}) leaves out {left} of {among}: no detector "
             "takes one of those"
         )
-    return said
+    return lines
 
 
-async def in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeView) -> str:
-    """What keeps a request about the node from being carried out: Shadow, an opt-out, another
-    owner, a pause; a clause, "" where nothing is known to stand in its way.
+async def blocker_of(cluster: Cluster, options: argparse.Namespace, node: NodeView) -> str:
+    """Return what blocks a request for the node (Shadow, an opt-out, another owner, a pause) as a
+    clause; "" if nothing is known to block it.
     """
     found = await policy_in_force(cluster, options.namespace)
     policy, unsure = found.policy, ""
@@ -307,8 +308,8 @@ async def in_the_way(cluster: Cluster, options: argparse.Namespace, node: NodeVi
             f"; {found.doubt}"
             if found.doubt
             else (
-                f"; there is no policy in namespace {options.namespace} (-n says where gpuward is "
-                "installed): nothing is touched, unless a remediator read one before"
+                f"; there is no policy in namespace {options.namespace} (-n is the namespace of "
+                "gpuward): nothing is done, unless a remediator read one before"
             )
         )
     elif (texts := shadow_of(policy)) is not None and by_accident(policy):

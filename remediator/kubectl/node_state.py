@@ -1,6 +1,6 @@
-"""Everything `why` may say about one node, read from the API server on behalf of an operator.
+"""Read everything that `why` shows about one node from the API server.
 
-What the operator's permissions do not show stays unknown and is named; the rest is still told.
+What the operator may not read is listed as unknown.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -43,7 +43,7 @@ GPU_LABELS: Final[Mapping[str, str]] = {
 A node whose GPUs are given out by DRA alone has no GPU resource, and has one of these."""
 
 _RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
-"""How the names of whole GPUs, of shared and renamed ones, and of MIG devices begin."""
+"""Prefixes of the resources of full, shared and renamed GPUs, and of MIG devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +65,10 @@ class NodeLook:
     agents: tuple[AgentPod, ...] | None = None
     """The agent's pods on the node; None where the operator may not list pods."""
     policy: Policy | None = None
-    leader: Leadership = in_force.NOT_SEEN
-    """Whether a remediator leads, and what it says of itself."""
-    unseen: tuple[str, ...] = ()
-    """What could not be read, and what to ask for."""
+    leader: Leadership = in_force.UNKNOWN
+    """Whether a remediator is leader, and its status."""
+    unknown: tuple[str, ...] = ()
+    """What could not be read, and the right to ask for."""
 
     @property
     def session(self) -> QuarantineView | None:
@@ -106,7 +106,7 @@ class NodeLook:
 
     @property
     def sight(self) -> CauseContext:
-        """What says which causes of a session hold; without a policy, the default one."""
+        """The facts that decide which causes of a session are open."""
         return CauseContext(
             node=self.node,
             health=self.health,
@@ -158,7 +158,7 @@ def open_session(sessions: Sequence[QuarantineView]) -> QuarantineView | None:
 
 async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     """Read it all; CommandError only where nothing at all can be read."""
-    unseen: list[str] = []
+    unknown: list[str] = []
 
     async def allowed(call: Awaitable[T], what: str) -> T | None:
         try:
@@ -166,18 +166,18 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         except CommandError as error:
             if not error.forbidden:
                 raise
-            unseen.append(what)
+            unknown.append(what)
             return None
 
     sessions = await cluster.sessions(name)
     node = await allowed(
         cluster.node(name), "the node (get nodes): its taints and cordons and labels"
     )
-    hidden = bool(unseen)
+    hidden = bool(unknown)
     health = await cluster.health(name)
     agents = await allowed(cluster.agents(name), "pods (list pods): whether its agent runs")
     policy = await in_force.policy_in_force(cluster, namespace)
-    unseen += [policy.doubt] if policy.doubt else []
+    unknown += [policy.doubt] if policy.doubt else []
     leader = await in_force.leadership(cluster, namespace)
     now = cluster.now()
     pauses = [
@@ -202,7 +202,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         agents=None if agents is None else tuple(agents),
         policy=policy.policy,
         leader=leader,
-        unseen=tuple(dict.fromkeys(unseen)),
+        unknown=tuple(dict.fromkeys(unknown)),
     )
 
 
@@ -229,7 +229,7 @@ async def existing_node(cluster: Cluster, name: str) -> FreshNode:
         return node
     if past := await cluster.sessions(name):
         # Another node of a like name is not what was meant: this one has been here.
-        known = f"its last session is {phase_words(past[-1])}"
+        known = f"its last session is {phase_text(past[-1])}"
         raise CommandError(
             f"there is no node {name} any more, {known}: kubectl gpuward why {name}"
         )
@@ -251,7 +251,7 @@ async def nearest(cluster: Cluster, name: str) -> str:
     return f"; did you mean {known[near[0]]}?" if near else "; kubectl get nodes lists them"
 
 
-def phase_words(session: QuarantineView) -> str:
+def phase_text(session: QuarantineView) -> str:
     """The phase, and whether it is only a shadow."""
     phase = session.status.phase or "Pending"
     return f"{phase} (Shadow)" if session.status.mode == Mode.SHADOW else phase
@@ -265,8 +265,8 @@ def leading_reason(session: QuarantineView) -> str:
 
 
 def has_gpus(node: NodeView) -> bool:
-    """Return whether a label or a resource says that the node has NVIDIA GPUs. A resource of
-    which 0 are left counts: MIG leaves 0 whole GPUs, and a failing device plugin leaves 0 of all.
+    """Return whether a label or a resource shows that the node has NVIDIA GPUs. A resource with
+    0 left counts: MIG leaves 0 full GPUs, and a failing device plugin leaves 0 of all.
     """
     labels = node.labels
     labelled = any(

@@ -59,11 +59,11 @@ def rendered(items: Sequence[Any], form: str) -> str:
     items = msgspec.to_builtins(items)
     if form == "name":
         return "\n".join(printable(f"node/{item['metadata']['name']}") for item in items)
-    whole = {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    listed = {"apiVersion": "v1", "kind": "List", "items": list(items)}
     if form == "json":
-        return json.dumps(whole, indent=2, ensure_ascii=True)
+        return json.dumps(listed, indent=2, ensure_ascii=True)
     if form.startswith("jsonpath="):
-        return "".join(_filled(iter(_parts(form.removeprefix("jsonpath="))), whole))
+        return "".join(_filled(iter(_parts(form.removeprefix("jsonpath="))), listed))
     if form.startswith("custom-columns="):
         columns = _columns(form.removeprefix("custom-columns="))
         rows = [
@@ -73,7 +73,7 @@ def rendered(items: Sequence[Any], form: str) -> str:
     import yaml
 
     return yaml.safe_dump(
-        whole, sort_keys=False, default_flow_style=False, width=command.WIDTH
+        listed, sort_keys=False, default_flow_style=False, width=command.WIDTH
     ).rstrip()
 
 

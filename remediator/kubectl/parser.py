@@ -26,10 +26,10 @@ Start here:
 
 
 def object_name(text: str) -> str:
-    """A name that an API object can have: nothing else may become part of an address."""
+    """The name of an API object; nothing else may become part of a URL."""
     if _NAME.fullmatch(text):
         return text
-    several = "; several are set apart by blanks" if "," in text else ""
+    several = "; separate names with spaces" if "," in text else ""
     raise argparse.ArgumentTypeError(
         f"{text!r:.80} cannot be a name in Kubernetes (letters, digits, - and . only){several}"
     )
@@ -63,7 +63,7 @@ def label_selector(text: str) -> str:
 
 
 def user_name(text: str) -> str:
-    """Whom to act as: an empty one, such as a variable that is not set, must not mean oneself."""
+    """The user to impersonate. An empty name, such as an unset variable, is an error."""
     if text.strip():
         return text
     raise argparse.ArgumentTypeError("is empty; name a user, or leave it out to act as yourself")
@@ -73,7 +73,7 @@ def sentence(text: str) -> str:
     """A reason, on one line and not empty."""
     if text.strip():
         return " ".join(text.split())
-    raise argparse.ArgumentTypeError("is empty; say in one sentence why, it is kept as the record")
+    raise argparse.ArgumentTypeError("is empty; give a reason in one sentence")
 
 
 _TYPES: Final = {"object": object_name, "node": node_name}
@@ -81,7 +81,7 @@ _TYPES: Final = {"object": object_name, "node": node_name}
 
 
 class Parser(CommandParser):
-    """Says what is wrong in one line, with the nearest right word, and ends with 64."""
+    """A parser that reports an error in one line, with the nearest name, and exits with 64."""
 
     def error(self, message: str) -> NoReturn:
         """One line, and where the help is."""
@@ -91,7 +91,7 @@ class Parser(CommandParser):
 
 
 class _Version(argparse.Action):
-    """Print the version: read from the installation only when somebody asks."""
+    """Print the version: read from the installation only on request."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from remediator.version import release_version
@@ -152,7 +152,7 @@ def _add(added: Any, command: Command, name: str, **listed: str) -> None:
 
 
 def _own(one: argparse.ArgumentParser, command: Command) -> None:
-    """What one command takes beside what all of them take."""
+    """Add the arguments of one command."""
     if command.node:
         pods = "; a pod as NAMESPACE/NAME" if command.node == "pod" else ""
         kind = node_or_pod if command.node == "pod" else node_name

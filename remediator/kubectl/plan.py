@@ -49,14 +49,15 @@ _BEFORE_ITS_END: Final = {"", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
 """Phases of a session whose node is to be drained, or is being drained."""
 _SHOWN_BLOCKS: Final = 3
 _BY_DEFAULTS: Final = (
-    "this is what Enforce would do by the defaults; a remediator that runs goes on by the policy "
-    "it read last, which may enforce"
+    "this is the plan for mode Enforce with the defaults; a running remediator uses the policy "
+    "that it read last, which may enforce"
 )
 _IN_SHADOW: Final = (
-    "this is what Enforce would do; in Shadow no node is taken, and what is out only comes back"
+    "this is the plan for mode Enforce; in Shadow no node is quarantined, and quarantined ones "
+    "are only released"
 )
-_MARKS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}
-_UNDRAINED: Final = "level Cordon leaves its pods alone until the causes close"
+_TAINTS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}
+_UNDRAINED: Final = "level Cordon: pods stay until the causes close"
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -96,7 +97,7 @@ async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> An
 async def planned(
     cluster: Cluster, policy: Policy, source: str, options: argparse.Namespace, *, in_force: bool
 ) -> Answer:
-    """By this policy; `source` says where it is from, `in_force` that a remediator goes by it."""
+    """Return the plan for a policy; `source` names its origin, `in_force` whether it is in use."""
     enforced = msgspec.structs.replace(policy, mode=Mode.ENFORCE)
     snapshot = await _snapshot(cluster, enforced)
     for node in options.nodes:
@@ -104,7 +105,7 @@ async def planned(
             await node_state.existing_node(cluster, node)
             raise CommandError(
                 f"the policy's nodeSelector {policy.node_selector!r} selects no node {node}; "
-                f"kubectl gpuward why {node} says more"
+                f"kubectl gpuward why {node} shows more"
             )
     selector = options.selector or ""
     meant = selectors.parse_selector(selector)
@@ -121,7 +122,7 @@ async def planned(
     }
     pods = {name: await cluster.pods_on(name) for name in sorted(to_drain & {*snapshot.nodes})}
     gangs = {name: gangs_of(its, {}) for name, its in pods.items()}
-    verdict = forecast.judged(gangs)
+    assessed = forecast.judged(gangs)
     plans = []
     foreseen = forecast.copied()
     for name, found in sorted(forecast.foreseen().items()):
@@ -132,15 +133,15 @@ async def planned(
             plans.append(made)
     if options.output not in {None, "wide"}:
         return [msgspec.to_builtins(one) for one in plans]
-    lines = [f"{source}, mode {policy.mode}; {count(verdict.selected, 'node')} selected"]
+    lines = [f"{source}, mode {policy.mode}; {count(assessed.selected, 'node')} selected"]
     if not in_force:
         lines.append(_BY_DEFAULTS)
     elif policy.mode == Mode.SHADOW:
         lines.append(_IN_SHADOW)
-    for line in verdict.lines:
+    for line in assessed.lines:
         standing = f": {line.standing}, no detector takes another" if line.standing else ""
         lines.append(f"budget: {line.clause}{standing}")
-    if (breaker := verdict.breaker.refusal) is not None:
+    if (breaker := assessed.breaker.refusal) is not None:
         # Its sentence stands with the nodes that it holds.
         until = f" until {timestamps.utc(breaker.until)}" if breaker.until is not None else ""
         lines.append(f"the breaker is open{until} ({breaker.reason})")
@@ -151,8 +152,8 @@ async def planned(
         return "\n".join([*lines, "nothing would be done" if shown or not selector else none])
     lines += ["", _table(plans)]
     for one in plans:
-        if said := _details(one, wide=options.output == "wide"):
-            lines += ["", printable(one.node), *command.labelled("", said)]
+        if details := _details(one, wide=options.output == "wide"):
+            lines += ["", printable(one.node), *command.labelled("", details)]
     return "\n".join(lines)
 
 
@@ -180,9 +181,7 @@ async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
 
 
 async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
-    """By node; those that this operator may not list, or nobody understands, are none, and that is
-    said.
-    """
+    """The Leases by node. Prints a line if they cannot be listed or decoded."""
     try:
         found = await cluster.everything(drain_reads.LEASES, {})
         return exclusions.leases_by_node(
@@ -191,23 +190,21 @@ async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
     except CommandError as error:
         if not error.forbidden:
             raise
-        cluster.say(f"not observed, whether node maintenance holds a node: {error}")
+        cluster.say(f"unknown whether node maintenance holds a node: {error}")
     except msgspec.ValidationError as error:
-        cluster.say(
-            f"not observed, whether node maintenance holds a node: a Lease is none: {error}"
-        )
+        cluster.say(f"unknown whether node maintenance holds a node: invalid Lease: {error}")
     return {}
 
 
 def _table(planned: Sequence[NodePlan]) -> str:
-    held_back = any(one.blocked_by for one in planned)
+    delayed = any(one.blocked_by for one in planned)
     header = ["REASON", "PEOPLE", "EVICT", "BLOCKED", "LEFT"]
-    header = ["NODE", "WOULD", *(["WHY"] if held_back else []), *header]
+    header = ["NODE", "WOULD", *(["WHY"] if delayed else []), *header]
     rows = [
         [
             one.node,
             f"{one.would}, then {one.then}" if one.then else one.would,
-            *([one.blocked_by] if held_back else []),
+            *([one.blocked_by] if delayed else []),
             one.reason,
             ", ".join(one.people),
             str(one.evictable),
@@ -221,14 +218,14 @@ def _table(planned: Sequence[NodePlan]) -> str:
 
 def _details(one: NodePlan, *, wide: bool) -> list[str]:
     """Why it waits and what blocks it."""
-    said = [one.because] if one.because else []
+    lines = [one.because] if one.because else []
     blocked = one.blocked if wide else one.blocked[:_SHOWN_BLOCKS]
-    said += [f"blocked: {text}" for text in blocked]
+    lines += [f"blocked: {text}" for text in blocked]
     if len(one.blocked) > len(blocked):
-        said.append(f"and {len(one.blocked) - len(blocked)} more blocks: -o wide")
+        lines.append(f"and {len(one.blocked) - len(blocked)} more blocks: -o wide")
     if one.repair:
-        said.append(one.repair)
-    return said
+        lines.append(one.repair)
+    return lines
 
 
 async def _node_plan(
@@ -237,7 +234,7 @@ async def _node_plan(
     snapshot: FleetSnapshot,
     pods: Mapping[str, tuple[PodView, ...]],
 ) -> NodePlan | None:
-    """Of one node, None where nothing is to be said; `snapshot` is the fleet as foreseen."""
+    """Return the plan of one node, None if nothing happens; `snapshot` is the forecast fleet."""
     name, session = found.node, found.after
     node = snapshot.nodes.get(name)
     believed = node is not None and not cause_context(node, snapshot).stale
@@ -271,8 +268,8 @@ def _asking(snapshot: FleetSnapshot, name: str) -> str:
     node = snapshot.nodes.get(name)
     if node is None:
         return ""
-    said = external.external_of(node, snapshot.policy, snapshot.now, {}).incidents
-    asking = actionable(snapshot.healths.get(name), said, snapshot.policy)
+    incidents = external.external_of(node, snapshot.policy, snapshot.now, {}).incidents
+    asking = actionable(snapshot.healths.get(name), incidents, snapshot.policy)
     return asking[0].reason if asking else ""
 
 
@@ -299,7 +296,7 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
 def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
     """What is done, what after a wait, and why not more; `snapshot` is the fleet as foreseen."""
     session, decision = found.after, found.decision
-    mark = _MARKS[snapshot.policy.parts]
+    taint = _TAINTS[snapshot.policy.parts]
     why, code = decision.because, decision.blocked_by or ""
 
     def step(would: str, because: str, blocked_by: str = "", then: str = "") -> NodePlan:
@@ -314,9 +311,7 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
         case CreateTestJob():
             return step("test under load", decision.message)
     if session is None:
-        return step(
-            "take the taint and cordon off" if found.not_quarantined else "nothing", why, code
-        )
+        return step("remove taint and cordon" if found.not_quarantined else "nothing", why, code)
     phase = session.status.phase or Phase.PENDING
     if not observation.is_open(session):
         return step("release" if phase == Phase.RELEASED else f"end, {phase}", why)
@@ -327,11 +322,10 @@ def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
     if phase in {Phase.MARKED, Phase.DRAINING} and drains:
         if decision.evicting is Evicting.GO:
             return step("drain", "")
-        return step(f"{mark}, wait" if found.quarantined else "wait", why, code, then="drain")
+        return step(f"{taint}, wait" if found.quarantined else "wait", why, code, then="drain")
     if found.quarantined:
-        # What is foreseen of a session that is quarantined only then says that it is quarantined
-        # already.
-        return step(mark, _UNDRAINED if phase == Phase.MARKED else decision.message)
+        # The forecast session has its taint already.
+        return step(taint, _UNDRAINED if phase == Phase.MARKED else decision.message)
     before = found.before.status.phase if found.before is not None else ""
     would = f"stay {phase}" if phase == before else f"go on to {phase}"
     return step(would, decision.message, code)

@@ -1,4 +1,4 @@
-"""`kubectl gpuward preflight`: is this cluster ready, and what would get in the way.
+"""`kubectl gpuward preflight`: check whether the cluster is ready for gpuward.
 
 Each check is one line: ok, warn or FAIL, what was found, and the remedy. It only reads. Before the
 installation nothing is checked that the installation brings.
@@ -54,7 +54,7 @@ NEEDED: Final = (
     ("gpuward.io", "gpurecords", "create"),
     ("gpuward.io", "gpurecords/status", "patch"),
 )
-"""What the remediator needs in the entire cluster, beside its Lease: group, resource, verb."""
+"""Rights of the remediator in the entire cluster: group, resource, verb."""
 FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
 """What `drain.onTimeout: Force` needs as well."""
 _MANIFESTS: Final = "apply the manifests of daemonset/base"
@@ -96,7 +96,7 @@ async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) 
 
 
 async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check]:
-    """Every check; one that could not be made is a warning that says why."""
+    """Run every check; one that fails to run is a warning with the reason."""
     spaces, agents = await _installed(cluster, namespace)
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
     found = [check for note in reader.unknown_reasons(policy) for check in one("policy", note)]
@@ -177,12 +177,12 @@ async def _definitions(cluster: Cluster) -> list[Check]:
 async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
     every, selected = await cluster.nodes(), await cluster.nodes(policy.node_selector)
     chosen = {node.name for node in selected}
-    unseen = sorted(n.name for n in every if n.name not in chosen and node_state.has_gpus(n))
+    missed = sorted(n.name for n in every if n.name not in chosen and node_state.has_gpus(n))
     found = f"{len(selected)} by {policy.node_selector!r}"
     found += "" if selected else "; agents label their nodes once they run"
     checks = one("nodes selected", found, OK if selected else WARN)
-    if unseen:
-        found = f"{len(unseen)}, such as {unseen[0]}; check the agent's pods there"
+    if missed:
+        found = f"{len(missed)}, such as {missed[0]}; check the agent's pods there"
         checks += one("GPU nodes without an agent's label", found)
     return checks
 
@@ -217,20 +217,22 @@ async def _agents(status: Mapping[str, Any], namespace: str) -> list[Check]:
     if made >= wanted:
         return one("agents", f"{wanted - ready} of {wanted} are not ready; see {pods}")
     events = f"kubectl -n {namespace} get events --field-selector reason=FailedCreate"
-    return one("agents", f"{wanted - made} of {wanted} pods are not made; {events} says why")
+    return one(
+        "agents", f"{wanted - made} of {wanted} pods are not created; for the reason: {events}"
+    )
 
 
 async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
     """Whether a remediator acts."""
     found = await in_force.leadership(cluster, namespace)
     if found.hidden:
-        return one("leader", found.never_said or "the Lease cannot be read")
-    if found.lease is None or found.nobody:
-        return one("leader", found.nobody or found.never_said)
+        return one("leader", found.never_led or "the Lease cannot be read")
+    if found.lease is None or found.no_leader:
+        return one("leader", found.no_leader or found.never_led)
     leader = found.lease.spec.holder_identity or "a remediator"
     if found.cannot_act:
         return one("leader", f"{leader} leads and {found.cannot_act}", FAIL)
-    if unread := in_force.unread_said(found.word):
+    if unread := in_force.unread_policy(found.status):
         return one("leader", f"{leader} leads: {unread}", FAIL)
     return one("leader", f"{leader} leads", OK)
 
@@ -250,10 +252,10 @@ async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: s
             lacking.append(right[:3])
     if not lacking:
         return one("permissions", f"{user} may do what it needs", OK)
-    said = f"{user} may not {', '.join(f'{verb} {what}' for _, what, verb in lacking)}"
+    lacks = f"{user} may not {', '.join(f'{verb} {what}' for _, what, verb in lacking)}"
     force = "apply component force, or set drain.onTimeout: Report"
     remedy = force if set(lacking) <= set(forces) else _MANIFESTS
-    return one("permissions", f"{said}; {remedy}", FAIL)
+    return one("permissions", f"{lacks}; {remedy}", FAIL)
 
 
 async def _admission(cluster: Cluster) -> list[Check]:
@@ -343,11 +345,11 @@ async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> li
         (component.UNKNOWN_POLICY, component.conditions_of(actions)),
         (component.JOBS_POLICY, component.job_kinds(actions)),
     )
-    for policy, words in wanted:
+    for policy, names_ in wanted:
         spec = there[policy].get("spec") or {} if policy in there else {}
         text = " ".join(str(each.get("expression")) for each in spec.get("variables") or ())
-        missing = [word for word in words if spec and f"'{word}'" not in text]
-        lacking += [f"policy {policy} does not name {word}" for word in missing]
+        missing = [one for one in names_ if spec and f"'{one}'" not in text]
+        lacking += [f"policy {policy} does not name {one}" for one in missing]
     return lacking
 
 
@@ -374,8 +376,8 @@ async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: st
         return []
     lacking = await _no_template(cluster, namespace, template)
     lacking += await _forbidden(cluster, user, "batch", "jobs", ("create",), namespace)
-    told = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
-    return one(f"test under load {template}", told, FAIL if lacking else OK)
+    found = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
+    return one(f"test under load {template}", found, FAIL if lacking else OK)
 
 
 def _asks(policy: Policy, component: str) -> bool:

@@ -1,7 +1,7 @@
-"""`quarantine` and `release`: ask the remediator to take a node out of service or give it back.
+"""`quarantine` and `release`: request the quarantine or release of a node.
 
-Both touch the session alone, never taint or cordon. Here are the question that is asked first, the
-open session that a quarantine joins, and the budget that it exceeds.
+Both write only the session, never taint or cordon. They ask for confirmation, add to an open
+session, and warn if the budget is exceeded.
 """
 
 import argparse
@@ -48,15 +48,15 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     if session is not None and (asked := session.spec.release) is not None:
         raise CommandError(
             f"{name} is being returned to service, as {asked.by or 'an operator'} asked: what is "
-            "added to its session now ends with it; ask again once the session has ended"
+            "added to its session now ends with it; try again after the session has ended"
         )
     room = await cluster.once("capacity", lambda: _capacity(cluster, options.namespace))
     warning = room.warning(name)
-    waits = await in_force.in_the_way(cluster, options, node)
+    waits = await in_force.blocker_of(cluster, options, node)
     if not options.yes:
         pods = await _pods(cluster, name)
-        said = of_quarantine(look, node, options.level, pods, waits)
-        terminal.ask(f"{said} {warning}".rstrip())
+        question = of_quarantine(look, node, options.level, pods, waits)
+        terminal.ask(f"{question} {warning}".rstrip())
     by = await cluster.who()
     cause = Cause(
         source="Human",
@@ -132,12 +132,12 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
 
 def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits: str) -> str:
     """What to agree to. `level` is what is asked for, `pods` how many there are ("" for none),
-    `waits` what stands in the way.
+    `waits` what blocks it.
     """
     session, name = look.session, look.name
     if look.shadow and (session is not None or not by_accident(look.policy)):
         why = look.shadow_texts.state if look.shadow_texts is not None else "the policy is Shadow"
-        return f"This touches nothing of {name}: {why}, and its session says why."
+        return f"This touches nothing of {name}: {why}. Its session shows the reason."
     evicted = (
         f"{pods} on it, what may go is evicted within its budgets" if pods else "no pods are on it"
     )
@@ -147,8 +147,8 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
         phase = session.status.phase or Phase.PENDING
         yours = "" if has_human(session) else ", and only an operator releases it then"
         drained = drains_now(look, session) and phase not in {Phase.PENDING, Phase.MARKED}
-        said = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
-        return f"{said}{'' if drained else f'; {evicted}'}{waits}."
+        text = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
+        return f"{text}{'' if drained else f'; {evicted}'}{waits}."
     cordoned = node.spec.unschedulable and not quarantine_taint.quarantined(node)
     stays = "; the cordon that others set stays when it is released" if cordoned else ""
     return f"This takes {name} out of service: {evicted}{stays}{waits}."
@@ -194,9 +194,9 @@ def _still_wrong(look: NodeLook) -> str:
     if not (active := why_causes.named_faults(look)):
         return "No fault is active."
     expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
-    lasts = timestamps.span(expiry) if expiry else "as long as release.cancelExpiry says"
-    said = f"Still active: {active}; as they are, no session opens for them for {lasts}"
-    return f"{said} (release.cancelExpiry)." if expiry else f"{said}."
+    lasts = timestamps.span(expiry) if expiry else "the duration of release.cancelExpiry"
+    text = f"Still active: {active}. They open no new session for {lasts}"
+    return f"{text} (release.cancelExpiry)." if expiry else f"{text}."
 
 
 async def join(
@@ -205,7 +205,7 @@ async def join(
     """Add the cause to the open session. `stops`: the session evicts nothing as things are, which
     a request of no more than Cordon must not change.
 
-    The list of causes is written whole, so it must be the newest: the remediator writes to a
+    The patch replaces the list of causes, so it must be the newest: the remediator writes to a
     session that opens every few hundred milliseconds.
     """
     for tries_left in reversed(range(_TRIES)):
@@ -236,19 +236,19 @@ async def _open_still(cluster: Cluster, session: QuarantineView) -> QuarantineVi
     newest = await cluster.session(session.name)
     if newest is None or not observation.is_open(newest) or newest.spec.release is not None:
         raise CommandError(
-            f"session {session.name} ended, or is being returned to service, at this very "
-            "moment: what is added to it now ends with it; ask again"
+            f"session {session.name} ended, or is being returned to service, at this "
+            "moment: what is added to it now ends with it; try again"
         )
     if _asked_of(newest) != _asked_of(session):
         raise CommandError(
-            f"somebody else asked something of session {session.name} at this very moment: "
-            f"kubectl get gpuquarantine {session.name} -o yaml says what; ask again"
+            f"another client changed session {session.name} at the same moment: "
+            f"kubectl get gpuquarantine {session.name} -o yaml shows it; try again"
         )
     return newest
 
 
 def _asked_of(session: QuarantineView) -> tuple[object, ...]:
-    """What the asker was shown and said yes to: how far it goes, and what other people want."""
+    """What the operator confirmed: level, hold, and causes of other operators."""
     spec = session.spec
     return spec.level, spec.hold, [cause for cause in spec.causes if cause.source == "Human"]
 

@@ -29,7 +29,7 @@ RELEASED_WITHIN_S: Final = 900.0
 PODS_GONE_WITHIN_S: Final = 360.0
 """A GPU reset that has begun is finished: the grace of its pod is 300 s."""
 POLL_S: Final = 1.0
-TOLD_EVERY_S: Final = 30.0
+REPORTED_EVERY_S: Final = 30.0
 RENEWED_WITHIN_S: Final = 5.0
 """A living leader renews its Lease every 2 s."""
 AT_ONCE: Final = 50
@@ -43,13 +43,16 @@ _OURS: Final = {"labelSelector": f"{pods.LABEL_NAME}=gpuward"}
 async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
     """Release, stop, clean; CommandError when something of gpuward is left."""
     namespace = options.namespace
-    terminal.ask(f"This ends gpuward in namespace {namespace} and gives every node it holds back.")
+    terminal.ask(
+        f"This stops gpuward in namespace {namespace} and returns every quarantined node to "
+        "service."
+    )
     if cluster.dry_run:
-        terminal.say("dry run: each line says what would be done, and nothing is changed")
+        terminal.say("dry run: each line is an action that would be taken; nothing is changed")
     await _jobs(cluster, namespace)  # who may not see them learns it before anything is stopped
     leader = await in_force.read_leadership(cluster, namespace)
     if leader.spaces and namespace not in leader.spaces:
-        raise CommandError(f"nothing was done: {leader.never_said}")
+        raise CommandError(f"nothing was done: {leader.never_led}")
     await _release(cluster, namespace, terminal)
     await _stop(cluster, namespace, terminal)
     found = sorted(node.name for node in await cluster.nodes() if _touched(node))
@@ -79,12 +82,12 @@ async def _wait(
     what: str,
     stuck: str,
 ) -> None:
-    """Wait until nothing remains; `what` says what is waited for, `stuck` what to do otherwise."""
+    """Wait until nothing remains; `what` names it, `stuck` is the remedy if it stays."""
     waited = 0.0
     while left := await remaining():
         if waited >= within_s:
             raise CommandError(f"{messages.name_list(left)}: {stuck}")
-        if waited % TOLD_EVERY_S == 0:
+        if waited % REPORTED_EVERY_S == 0:
             terminal.say(f"waiting for {what} {messages.name_list(left)}")
         await asyncio.sleep(POLL_S)
         waited += POLL_S
@@ -125,7 +128,7 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
     stop = f"kubectl -n {namespace} delete deployment {names.COMPONENT_REMEDIATOR}"
     await _wait(
         held, RELEASED_WITHIN_S, terminal, "the remediator to release",
-        "the remediator does not release it; kubectl gpuward why NODE says why; where it never "
+        "the remediator does not release it; see kubectl gpuward why NODE; where it never "
         f"will, stop it ({stop}) and run this again",
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
     drain moved it.
     """
     pod, called = f"{namespace}/{name}", printable(f"pod {namespace}/{name}")
-    unseen = ""
+    unknown = ""
     try:
         found = await cluster.get(
             object_name.api_path("/api/v1/namespaces", namespace, "pods", name)
@@ -76,7 +76,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
     except CommandError as error:
         if not error.forbidden:
             raise
-        found, unseen = None, f"; you may not get pods in {namespace}"
+        found, unknown = None, f"; you may not get pods in {namespace}"
     if found is not None:
         try:
             node = msgspec.convert(found, PodView).spec.node_name
@@ -87,12 +87,12 @@ async def _pod(cluster: Cluster, namespace: str, name: str) -> tuple[str, str]:
     naming = [one for one in await cluster.sessions() if pod in _pods_named(one)]
     if not naming:
         raise CommandError(
-            f"{called} is on no node, and no session names it{unseen}; see kubectl -n {namespace} "
-            f"get events --field-selector involvedObject.name={name}"
+            f"{called} is on no node, and no session names it{unknown}; see kubectl "
+            f"-n {namespace} get events --field-selector involvedObject.name={name}"
         )
     last = max(naming, key=lambda one: one.metadata.creation_timestamp or "")
     reason = f"{last.spec.node_name} ({node_state.leading_reason(last)}, session {last.name})"
-    return printable(f"{called} was moved by the drain of {reason}{unseen}"), last.spec.node_name
+    return printable(f"{called} was moved by the drain of {reason}{unknown}"), last.spec.node_name
 
 
 def _pods_named(session: QuarantineView) -> frozenset[str]:
@@ -100,9 +100,9 @@ def _pods_named(session: QuarantineView) -> frozenset[str]:
     drain = session.status.drain
     if drain is None:
         return frozenset()
-    told = (drain.waiting, drain.left_by_policy, drain.left_by_failure)
+    lists = (drain.waiting, drain.left_by_policy, drain.left_by_failure)
     blocked = (block.pods for block in drain.blocked)
-    return frozenset(drain.recent).union(*(pods.names for pods in (*told, *blocked)))
+    return frozenset(drain.recent).union(*(pods.names for pods in (*lists, *blocked)))
 
 
 def _gone(look: NodeLook) -> list[str]:
@@ -111,7 +111,7 @@ def _gone(look: NodeLook) -> list[str]:
     since = timestamps.age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
     lines = [f"{look.name}: the node no longer exists"]
     lines += command.labelled(
-        "status", [f"session {last.name} has been {node_state.phase_words(last)} for {since}"]
+        "status", [f"session {last.name} has been {node_state.phase_text(last)} for {since}"]
     )
     lines += command.labelled("", [last.status.message] if last.status.message else [])
     causes = [
@@ -145,7 +145,7 @@ def _item(look: NodeLook) -> dict[str, Any]:
         "ended": [one.name for one in look.sessions if not observation.is_open(one)],
         "pauses": [{"name": p.metadata.name, **health.plain(p.spec)} for p in look.pauses],
         "lines": why_lines(look, wide=True),
-        "unseen": list(look.unseen),
+        "unseen": list(look.unknown),
     }
 
 
@@ -187,7 +187,7 @@ def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
         *section("taints", why_node.taint_lines(look, session)),
         *section("notes", why_node.kept_lines(look)),
         *section("earlier", _history(look)),
-        *section("unknown", look.unseen),
+        *section("unknown", look.unknown),
     ]
 
 
@@ -313,8 +313,8 @@ def _status(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
     yield status.message or "the session has no message"
     if leader.lasts and leader.led_at is not None:
         yield f"as of {timestamps.utc(leader.led_at)}, when a remediator last had the Lease"
-    elif leader.cannot_act and leader.word.unable_since is not None:
-        since = timestamps.utc(leader.word.unable_since)
+    elif leader.cannot_act and leader.status.unable_since is not None:
+        since = timestamps.utc(leader.status.unable_since)
         yield f"as of {since}, when the remediator could last act"
 
 
@@ -347,7 +347,7 @@ def _steps(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Ite
 
 
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:
-    """Whether the timeline tells already who let the step go."""
+    """Whether the timeline has the approval of the step."""
     return any(entry.step == APPROVED and entry.subject == step for entry in timeline)
 
 

@@ -40,7 +40,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
             yield f"asked for by {cause.by or 'an operator'} ({cause.severity}): {cause.message}"
     shown = active if wide else active[:SHOWN_INCIDENTS]
     at_first = {cause.incident: cause.reason for cause in causes if cause.incident}
-    # Nobody is told to do by hand what is being done.
+    # A manual repair is not proposed while one is under way.
     by_hand = session is None or ladder.under_way(session.status) is None
     for incident in shown:
         further = goes_further(incident, active)
@@ -56,7 +56,8 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     holding = open_causes(session, look.sight) if session is not None else ()
     for cause in causes:
         if cause.source == external.SOURCE and cause in holding and cause.incident not in ids:
-            yield f"{cause.reason} ({cause.severity}), said by others and not taken back"
+            by = "reported by an external detector and not withdrawn"
+            yield f"{cause.reason} ({cause.severity}), {by}"
             yield f"  {quoted(cause.message)}"
         elif cause.source == test_result.SOURCE and cause in holding:
             yield f"{cause.reason} ({cause.severity}), holds until something is done about it"
@@ -93,7 +94,7 @@ def _incident(
     pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
     pci = pci or next(iter(incident.pci), "")
     if is_external(incident.id):
-        # Its reason is the policy's own word, and what ends it is up to whoever said it.
+        # Its reason is defined in the policy; the detector that reported it closes it.
         action = explanations.repair(incident.recommended_action)
         yield f"  repair: {action}; closes when it is taken back"
         return
@@ -153,7 +154,7 @@ def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
 def goes_further(incident: IncidentStatus, active: Sequence[IncidentStatus]) -> str:
     """The reason of an active incident whose repair makes this one's superfluous; "" of none.
 
-    Nobody who is to replace a node should be told to reset one of its GPUs first.
+    A node that is to be replaced needs no reset of its GPUs.
     """
     mine = _reach(incident.recommended_action)
     if mine is None:
@@ -178,7 +179,7 @@ _NAMED: Final = 6
 
 
 def faults(look: NodeLook) -> tuple[IncidentStatus, ...]:
-    """What is wrong still, as the agent last said: a record of Info is no fault."""
+    """The active faults that the agent reported last, without incidents of severity Info."""
     incidents = look.health.status.incidents if look.health is not None else ()
     return tuple(one for one in incidents if one.active and one.severity != Severity.INFO)
 
@@ -192,14 +193,16 @@ def named_faults(look: NodeLook) -> str:
 
 def disagreement(look: NodeLook) -> list[str]:
     """Lines for `why`: a repair was claimed, there was time to see it, and the fault is there."""
-    said = (
+    note = (
         look.node.annotations.get(names.ANNOTATION_REPAIRED, "") if look.node is not None else ""
     )
-    said_at = timestamps.parse_time(said.partition(" ")[0])
-    if said_at is None or look.now - said_at < HEARD_WITHIN_S or look.stale:
+    reported_at = timestamps.parse_time(note.partition(" ")[0])
+    if reported_at is None or look.now - reported_at < HEARD_WITHIN_S or look.stale:
         return []
     # What began after the repair is another fault.
-    before = any((timestamps.parse_time(one.first_seen) or 0.0) < said_at for one in faults(look))
+    before = any(
+        (timestamps.parse_time(one.first_seen) or 0.0) < reported_at for one in faults(look)
+    )
     still = f"the agent disagrees with the repair: it still sees {named_faults(look)}"
     return [still] if before else []
 

@@ -21,12 +21,12 @@ from rules.session.status import blocked_by
 OVERDUE_S: Final = 60.0
 """A session opens within seconds of a health status, another leader within twenty."""
 _CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
-"""Kubernetes puts it beside every cordon; the cordon has its own line."""
+"""Kubernetes adds it with every cordon; the cordon has its own line."""
 _BY_PEOPLE: Final = {
     names.ANNOTATION_HOLD: "held",
     names.ANNOTATION_REPAIRED: "repaired",
     names.ANNOTATION_EXPECTED_GPUS: "expected GPUs",
-    names.ANNOTATION_RELEASE_GPU: "the agent lets go of the driver",
+    names.ANNOTATION_RELEASE_GPU: "the agent releases the driver",
 }
 
 
@@ -77,15 +77,15 @@ def _at_a_readable_time(value: str) -> str:
 
 
 def kept_lines(look: NodeLook) -> Iterator[str]:
-    """Hold, opt-out, pauses and the other words of people."""
+    """Hold, opt-out, pauses and other annotations of operators."""
     node = look.node
     if node is not None:
         # A session that waits for it quotes what the operator wrote.
         quoted = look.session is not None and blocked_by(look.session.status) == WhyNot.HOLD
-        for key, words in _BY_PEOPLE.items():
+        for key, text in _BY_PEOPLE.items():
             value = node.annotations.get(key)
             if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
-                yield f"{words}: {_at_a_readable_time(value)}{_unheard(key, value)}"
+                yield f"{text}: {_at_a_readable_time(value)}{_unheard(key, value)}"
         yield from why_causes.disagreement(look)
         if exclusions.opted_out(node):
             yield "opted out: watched and reported, never touched"
@@ -98,7 +98,7 @@ def _unheard(key: str, value: str) -> str:
     """Of a number of GPUs that no agent takes."""
     if key != names.ANNOTATION_EXPECTED_GPUS or health.annotated_count(value) is not None:
         return ""
-    return f" (no number from 0 to {health.MAX_GPUS}, so it is not heard)"
+    return f" (no number from 0 to {health.MAX_GPUS}, so it is ignored)"
 
 
 def health_lines(look: NodeLook) -> Iterator[str]:
@@ -117,12 +117,12 @@ def health_lines(look: NodeLook) -> Iterator[str]:
             and names.LABEL_GPUS not in labels
             and not node_state.has_gpus(look.node)
         ):
-            yield "no label says that it has NVIDIA GPUs: without any, no agent belongs there"
-        yield from filter(None, [operators.clock_said(look.node, None, look.now)])
+            yield "no label shows NVIDIA GPUs on the node: without GPUs it needs no agent"
+        yield from filter(None, [operators.clock_message(look.node, None, look.now)])
         yield from _see_agent(look)
         return
     status = look.health.status
-    said = ", ".join(
+    text = ", ".join(
         part
         for part in (
             status.health,
@@ -137,11 +137,12 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         since = (
             f" for {timestamps.age(status.silent_since, look.now)}" if status.silent_since else ""
         )
-        word = look.health_now.word
-        if word == node_health.UNKNOWN:
-            yield f"{word}: {look.stale}{since}; the last health status, {written} ago, was {said}"
+        state = look.health_now.word
+        if state == node_health.UNKNOWN:
+            last = f"the last health status, {written} ago, was {text}"
+            yield f"{state}: {look.stale}{since}; {last}"
         else:
-            yield f"{said}; last changed {written} ago, and now {look.stale}"
+            yield f"{text}; last changed {written} ago, and now {look.stale}"
         if look.stale in observation.AGENT_PROBLEMS and not any(
             each.state == "Released" for each in status.sources
         ):
@@ -149,8 +150,8 @@ def health_lines(look: NodeLook) -> Iterator[str]:
     else:
         # Without a right to read nodes and pods a silent agent is known minutes later.
         alive = "" if look.node is None or look.agents is None else ", its agent is alive"
-        yield f"{said}; last changed {written} ago{alive}"
-    yield from filter(None, [operators.clock_said(look.node, look.health, look.now)])
+        yield f"{text}; last changed {written} ago{alive}"
+    yield from filter(None, [operators.clock_message(look.node, look.health, look.now)])
     if status.message and status.health != "Healthy":
         yield status.message
     if look.node is not None and (failed := exclusions.failed_owner(look.node)):
@@ -166,10 +167,10 @@ def health_lines(look: NodeLook) -> Iterator[str]:
 def _released(look: NodeLook, source: SourceStatus) -> str:
     since = f" {timestamps.age(source.since, look.now)} ago" if source.since else ""
     owner = exclusions.working_owner(look.node, None, look.now) if look.node is not None else ""
-    why = owner or "somebody asked for it"
+    why = owner or "an operator requested it"
     return (
-        f"its agent let go of the driver{since}, as it should: {why}; it looks again once that "
-        "is over, after two hours in any case"
+        f"its agent released the driver{since} on request: {why}; it opens the driver again "
+        "after that, at most two hours later"
     )
 
 
@@ -189,8 +190,8 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
 
 def quiet_lines(look: NodeLook) -> Iterator[str]:
     """Why nothing is done about a node without an open session; nothing of a healthy node."""
-    said = look.health.status.incidents if look.health else ()
-    active = [i for i in (*said, *look.external) if i.active]
+    incidents = look.health.status.incidents if look.health else ()
+    active = [i for i in (*incidents, *look.external) if i.active]
     if look.node is None:
         return
     found = look.opening
@@ -239,7 +240,7 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
         case _ if shadow is not None and shadow.unintended:
             yield f"nothing in Shadow: {shadow.unintended}; {shadow.ended_by} ends Shadow"
         case _ if shadow is not None:
-            yield "nothing is touched in Shadow; kubectl gpuward plan says what Enforce would do"
+            yield "nothing is touched in Shadow; kubectl gpuward plan shows what Enforce would do"
         case _ if look.pauses:
             yield f"nothing while it is paused: {operators.resume_command(look.pauses)}"
         case _:

@@ -51,7 +51,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
     for session in sessions:
         reasons[session.node].add(session.reason)
     for row in rows:
-        reasons[row.name] |= {mark.reason for mark in row.marks if mark.reason}
+        reasons[row.name] |= {gpu.reason for gpu in row.marks if gpu.reason}
     found = search(state, wanted.q) if wanted.q.strip() else None
     nodes = tuple(
         row
@@ -121,7 +121,7 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
         health=state.health_now(node).word.lower(),
         gpus=_count(node.labels.get(LABEL_GPUS)),
         gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
-        marks=_gpu_marks(watched.status) if watched is not None else (),
+        marks=_gpu_states(watched.status) if watched is not None else (),
         unschedulable=node.spec.unschedulable,
         ready=node.ready,
         phase=row.phase if row is not None else "",
@@ -129,7 +129,7 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
     )
 
 
-def _gpu_marks(status: HealthStatus) -> tuple[shapes.GpuMark, ...]:
+def _gpu_states(status: HealthStatus) -> tuple[shapes.GpuMark, ...]:
     return tuple(
         shapes.GpuMark(
             index=gpu.index if gpu.index >= 0 else position,
@@ -229,7 +229,7 @@ def _findings(state: PageState) -> tuple[str, ...]:
 
 
 def _counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
-    words = Counter(row.health for row in rows)
+    counts = Counter(row.health for row in rows)
     seen = [row for row in rows if row.health != "unknown"]
     sessions = state.snapshot.quarantines.values()
     out = [
@@ -239,10 +239,10 @@ def _counts(state: PageState, rows: list[shapes.NodeRow]) -> shapes.Counts:
     ]
     return shapes.Counts(
         nodes=len(rows),
-        healthy=words["healthy"],
-        degraded=words["degraded"],
-        unhealthy=words["unhealthy"],
-        unknown=words["unknown"],
+        healthy=counts["healthy"],
+        degraded=counts["degraded"],
+        unhealthy=counts["unhealthy"],
+        unknown=counts["unknown"],
         unschedulable=sum(row.unschedulable for row in rows),
         gpus=sum(row.gpus for row in rows),
         gpus_seen=sum(row.gpus for row in seen),

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Final
 
 from remediator.view import fleet_view, session_view
-from remediator.view.operators import clock_said, decided, node_acts, pause_scope, taking_out
-from remediator.view.shapes import NodePage, PersonsAct, TimelineItem
+from remediator.view.operators import clock_message, decided, node_acts, pause_scope, taking_out
+from remediator.view.shapes import NodePage, OperatorAction, TimelineItem
 from remediator.view.state import PageState
 from rules.api import gpu_record, names, quarantine_taint, timestamps
 from rules.api.health import HealthStatus
@@ -21,7 +21,7 @@ from rules.session.repair import ladder
 from rules.session.status import APPROVED, BY_GPUWARD, BY_OPERATOR, PAUSED_BY, sentence
 
 SHOWN_ITEMS: Final = 80
-_A_PERSON: Final = "an operator"
+_OPERATOR: Final = "an operator"
 _ELSEWHERE: Final = ("Repair", "Test")
 """Steps of a session's timeline that `status.repair`, `status.validation` and the evidence hold
 with more detail."""
@@ -71,8 +71,8 @@ def _time(at: str) -> float:
     return timestamps.parse_time(at) or 0.0
 
 
-def _moment(lane: Lane, at: str, what: str, said: str, session: str, by: str = "") -> TimelineItem:
-    return TimelineItem(lane=lane, at=at, until=at, what=what, said=said, session=session, by=by)
+def _moment(lane: Lane, at: str, what: str, text: str, session: str, by: str = "") -> TimelineItem:
+    return TimelineItem(lane=lane, at=at, until=at, what=what, said=text, session=session, by=by)
 
 
 def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
@@ -138,7 +138,7 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
                 session.metadata.creation_timestamp if at is None else timestamps.format_time(at)
             )
             what = f"quarantine asked for{' later' if position and at is None else ''}"
-            by = cause.by or _A_PERSON
+            by = cause.by or _OPERATOR
             yield _moment(Lane.PERSON, when, what, cause.message, session.name, by)
     asked = session.spec.release
     at = (
@@ -147,19 +147,19 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
         else None
     )
     if asked is not None and at is not None:
-        by, when = asked.by or _A_PERSON, timestamps.format_time(at)
-        yield _moment(Lane.PERSON, when, "release asked for", asked.reason, session.name, by)
+        by, when = asked.by or _OPERATOR, timestamps.format_time(at)
+        yield _moment(Lane.PERSON, when, "release requested", asked.reason, session.name, by)
 
 
 def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
     """Steps of the session's own timeline that are no phase: what people did, and boots."""
     for entry in session.status.timeline:
-        by = entry.by if entry.by != BY_OPERATOR else _A_PERSON
+        by = entry.by if entry.by != BY_OPERATOR else _OPERATOR
         if entry.step in set(Phase):
             if Phase(entry.step).ended and entry.by and entry.by != BY_GPUWARD:
-                yield _ended_by_person(session, entry, by)
+                yield _ended_by_operator(session, entry, by)
         elif entry.step == APPROVED:
-            what = f"{entry.subject} let go"
+            what = f"{entry.subject} approved"
             yield _moment(Lane.PERSON, entry.at, what, entry.message, session.name, by)
         elif entry.step == PAUSED_BY:
             yield _moment(Lane.PERSON, entry.at, "paused", entry.message, session.name, by)
@@ -167,13 +167,13 @@ def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
             yield _moment(Lane.NODE, entry.at, entry.step, entry.message, session.name)
 
 
-def _ended_by_person(session: QuarantineView, entry: TimelineEntry, by: str) -> TimelineItem:
+def _ended_by_operator(session: QuarantineView, entry: TimelineEntry, by: str) -> TimelineItem:
     asked = session.spec.release
     if asked is not None and asked.by != causes.DELETED_BY:
         by = asked.by or by
-    what = "given back" if entry.step == Phase.RELEASED else "session ended"
-    said = (asked.reason if asked is not None else "") or entry.message
-    return _moment(Lane.PERSON, entry.at, what, said, session.name, by)
+    what = "released" if entry.step == Phase.RELEASED else "session ended"
+    text = (asked.reason if asked is not None else "") or entry.message
+    return _moment(Lane.PERSON, entry.at, what, text, session.name, by)
 
 
 def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
@@ -214,7 +214,7 @@ def node_page(name: str, state: PageState) -> NodePage | None:
         verdict="none" if health is None else "live" if name in healths else "read",
         health=status,
         stale=stale,
-        marks=tuple(_marks(node)) if node is not None else (),
+        marks=tuple(_taints(node)) if node is not None else (),
         notes=tuple(_notes(node, state)) if node is not None else (),
         acts=acts_on(name, state),
         sessions=tuple(
@@ -225,7 +225,7 @@ def node_page(name: str, state: PageState) -> NodePage | None:
     )
 
 
-def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
+def acts_on(name: str, state: PageState) -> tuple[OperatorAction, ...]:
     """What an operator can do about the node (`node_acts`), and for a node in service what takes
     it out; nothing of a node that is gone: whatever was written for it would change nothing.
     """
@@ -248,8 +248,8 @@ def acts_on(name: str, state: PageState) -> tuple[PersonsAct, ...]:
     return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
 
 
-def _marks(node: NodeView) -> Iterator[str]:
-    """Taints and cordon of the node, and whose they are."""
+def _taints(node: NodeView) -> Iterator[str]:
+    """Taints and cordon of the node with their owners."""
     for taint in node.spec.taints:
         if taint.key != _CORDON_TAINT:
             owner = "gpuward" if taint.key == names.TAINT_QUARANTINE else "not gpuward"
@@ -263,7 +263,7 @@ def _marks(node: NodeView) -> Iterator[str]:
 
 
 def _notes(node: NodeView, state: PageState) -> Iterator[str]:
-    if clock := clock_said(node, state.known(node.name), state.now):
+    if clock := clock_message(node, state.known(node.name), state.now):
         yield sentence(clock)
     if reason := node.annotations.get(names.ANNOTATION_HOLD):
         yield f"Held: {reason}"

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from remediator.view.shapes import PersonsAct
+from remediator.view.shapes import OperatorAction
 from rules.api import messages, names, selectors, timestamps
 from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import LabelSelector
@@ -46,17 +46,17 @@ def part_of_people(
     now: float,
     health: HealthView | None = None,
 ) -> tuple[str, ...]:
-    """What people decided about a node, and what its session, open or not let go of, needs them
+    """What operators decided about a node, and what its session, open or not released, needs them
     for; of causes by `health`, where it is known and can be believed.
     """
     opened = session if session is not None and observation.is_open(session) else None
-    said = decided(node, opened, pauses, now)
+    decisions = decided(node, opened, pauses, now)
     must = must_of(session) if session is not None else ""
     # A pause covers many nodes and ends: it does not answer what one of them needs.
-    decided_alone = set(said) - {PAUSED}
+    decided_alone = set(decisions) - {PAUSED}
     if not must and not decided_alone and opened and _only_people_ask(opened, health):
         must = MUST_RELEASE
-    return (*said, *([must] if must else ()))
+    return (*decisions, *([must] if must else ()))
 
 
 def _only_people_ask(session: QuarantineView, health: HealthView | None) -> bool:
@@ -105,25 +105,25 @@ def decided(
     pauses: Iterable[PauseView],
     now: float,
 ) -> tuple[str, ...]:
-    """What people said about one node; of a node that may not be read what its session shows."""
+    """Return what operators decided about a node; by its session if the node cannot be read."""
     held = session is not None and session.spec.hold
     paused = session is not None and is_paused(session)
     if node is not None:
         held = held or names.ANNOTATION_HOLD in node.annotations
         paused = any(exclusions.pause_covers(pause, node, now) for pause in pauses)
     out = node is not None and exclusions.opted_out(node)
-    words = ((HELD, held), (PAUSED, paused), (OPTED_OUT, out))
-    return tuple(word for word, said in words if said)
+    decisions = ((HELD, held), (PAUSED, paused), (OPTED_OUT, out))
+    return tuple(name for name, made in decisions if made)
 
 
 def is_paused(session: QuarantineView) -> bool:
     """Of what halts a session only a pause; an opt-out or another owner is not one."""
-    said = (condition(session.status, kind) for kind in ("Paused", "Blocked"))
-    return any(c is not None and c.status == "True" and c.reason == WhyNot.PAUSED for c in said)
+    found = (condition(session.status, kind) for kind in ("Paused", "Blocked"))
+    return any(c is not None and c.status == "True" and c.reason == WhyNot.PAUSED for c in found)
 
 
 def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:
-    """The pauses in force, one line each: whoever looks at anything must know of them."""
+    """Return a line for each pause in force."""
     return [
         pause_line(pause, now)
         for pause in sorted(pauses, key=lambda one: one.metadata.name)
@@ -143,21 +143,21 @@ def pause_line(pause: PauseView, now: float) -> str:
 
 
 def pause_scope(pause: PauseView) -> str:
-    """Which nodes a pause covers, in words."""
+    """Return the nodes that a pause covers, as text."""
     scope = pause.spec.scope
     if doubt := exclusions.pause_doubt(pause):
         return f"all nodes, because {doubt}"
     if scope.all:
         return "all nodes"
-    said = [messages.name_list(scope.nodes)] if scope.nodes else []
+    parts = [messages.name_list(scope.nodes)] if scope.nodes else []
     if scope.node_selector is not None:
         selector = msgspec.convert(scope.node_selector, LabelSelector)
-        said.append(
+        parts.append(
             f"nodes with {selectors.spelled(selector)[:200]}"
             if selectors.spelled(selector)
             else "every node"
         )
-    return " and ".join(said)
+    return " and ".join(parts)
 
 
 def taint_stays(session: QuarantineView) -> bool:
@@ -168,14 +168,14 @@ def taint_stays(session: QuarantineView) -> bool:
 
 
 def degraded_of(status: HealthStatus) -> str:
-    """What follows "8/8 GPUs usable", where the health status tells how many of them are
+    """What follows "8/8 GPUs usable", if the health status has how many of them are
     degraded.
     """
     degraded = sum(gpu.health == "Degraded" for gpu in status.gpus)
     return f", {degraded} of them degraded" if degraded else ""
 
 
-def clock_said(node: NodeView | None, health: HealthView | None, now: float) -> str:
+def clock_message(node: NodeView | None, health: HealthView | None, now: float) -> str:
     """Which way, how far, and what that means; "" of a clock that is right as far as is known."""
     apart = node_health.apart_s(node, health, now)
     if not apart:
@@ -196,7 +196,7 @@ def _meanwhile(apart: float) -> str:
 
 
 def proposed_step(conditions: Iterable[Condition]) -> str:
-    """The repair step that waits for an operator's word; "" where none does."""
+    """Return the repair step that waits for approval; "" if none does."""
     asked = (c.reason for c in conditions if c.type == PROPOSED and c.status == "True")
     return next(asked, "")
 
@@ -208,14 +208,14 @@ def node_acts(
     *,
     people: Iterable[str] = (),
     pauses: Iterable[PauseView] = (),
-) -> tuple[PersonsAct, ...]:
+) -> tuple[OperatorAction, ...]:
     """What an operator can do about a node whose open session is `session`; `people` is what they
     decided already, `pauses` are those that cover the node.
     """
     held = HELD in people
     found = [*_session_acts(node, session, sight, held=held)] if session is not None else []
     if session is None and held:
-        found.append(_unhold(node, "take the hold back: it would keep the node the next time"))
+        found.append(_unhold(node, "remove the hold: it prevents the next release"))
     if session is not None and session.spec.release is None and OPTED_OUT in people:
         found.append(_opt_in(node))
     found += [
@@ -230,7 +230,7 @@ def resume_command(pauses: Iterable[PauseView]) -> str:
     return " ".join(["kubectl gpuward resume", *sorted(one.metadata.name for one in pauses)])
 
 
-def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[PersonsAct, ...]:
+def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[OperatorAction, ...]:
     """What takes a node without a session out of service: nothing in Shadow, and of one that is
     opted out first the label.
     """
@@ -245,36 +245,42 @@ def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[Perso
 
 def _session_acts(
     node: str, session: QuarantineView, sight: CauseContext, *, held: bool
-) -> Iterator[PersonsAct]:
+) -> Iterator[OperatorAction]:
     asked_back = session.spec.release is not None
     pending = session.status.phase in {"", Phase.PENDING}
     proposed = proposed_step(session.status.conditions)
     if proposed and not asked_back:
-        yield _act(f"kubectl gpuward approve {node}", f"let {proposed} go")
+        yield _act(f"kubectl gpuward approve {node}", f"approve {proposed}")
     if not asked_back and blocked_by(session.status) == WhyNot.NO_STEP_LEFT:
         yield from _once_more(node, session, sight)
     there = sight.node is not None  # what is written on the Node needs one
     if there and not asked_back and _stops_at_cordon(session, sight):
-        yield _act(f'kubectl gpuward quarantine {node} --reason "..."', "move its pods off, too")
+        yield _act(f'kubectl gpuward quarantine {node} --reason "..."', "evict its pods, too")
     if held and there:
         yield _unhold(node)
     elif there and not asked_back and session.status.mode != Mode.SHADOW:
-        keeps = "keep it out (a second cordon leaves no trace)"
-        does = "keep it out once it is taken out" if pending else keeps
+        keeps = "keep it out of service"
+        does = "keep it out of service once it is quarantined" if pending else keeps
         yield _act(f'kubectl gpuward hold {node} --reason "..."', does)
     if asked_back:
-        return  # it comes back whatever else is said
+        return  # it is released in any case
     if there and heeds_repaired(session, sight):
         yield _act(
-            f'kubectl gpuward mark-replaced {node} --reason "..."', "say that a part was replaced"
+            f'kubectl gpuward mark-replaced {node} --reason "..."', "report a replaced part"
         )
     untouched = pending or session.status.mode == Mode.SHADOW
-    does = "leave it in service, end the session" if untouched else "give it back now"
+    does = (
+        "end the session and leave the node in service"
+        if untouched
+        else "return it to service now"
+    )
     yield _act(f'kubectl gpuward release {node} --reason "..."', does)
 
 
-def _once_more(node: str, session: QuarantineView, sight: CauseContext) -> Iterator[PersonsAct]:
-    """Steps that the ladder passed over and that an operator may let go all the same: each is
+def _once_more(
+    node: str, session: QuarantineView, sight: CauseContext
+) -> Iterator[OperatorAction]:
+    """Steps that the ladder skipped and that an operator can still approve: each is
     asked for once in a session.
     """
     repair = sight.policy.repair
@@ -282,13 +288,11 @@ def _once_more(node: str, session: QuarantineView, sight: CauseContext) -> Itera
     for step in Step:
         free = step not in ladder.taken_in(session) and step not in unfitting
         if repair.mode != "Off" and step in repair.steps and free:
-            yield _act(
-                f"kubectl gpuward approve {node} --step {step}", f"ask for {step} all the same"
-            )
+            yield _act(f"kubectl gpuward approve {node} --step {step}", f"request {step} anyway")
 
 
 def _stops_at_cordon(session: QuarantineView, sight: CauseContext) -> bool:
-    """Whether only an operator's word would drain the quarantined node."""
+    """Whether only an operator's request would drain the quarantined node."""
     status = session.status
     if status.phase != Phase.MARKED or status.mode == Mode.SHADOW:
         return False
@@ -296,16 +300,16 @@ def _stops_at_cordon(session: QuarantineView, sight: CauseContext) -> bool:
     return level_in_effect(session, causes, sight.policy) != Level.DRAIN
 
 
-def _opt_in(node: str) -> PersonsAct:
+def _opt_in(node: str) -> OperatorAction:
     return _act(f"kubectl label node {node} {names.LABEL_OPT_OUT}-", "let gpuward act on it")
 
 
-def _unhold(node: str, does: str = "let it be released") -> PersonsAct:
+def _unhold(node: str, does: str = "allow its release") -> OperatorAction:
     return _act(f"kubectl gpuward unhold {node}", does)
 
 
 def heeds_repaired(session: QuarantineView, sight: CauseContext) -> bool:
-    """Whether a fault of the session is one that an operator's word closes: not one that closes on
+    """Whether `mark-replaced` closes a fault of the session: not one that closes on
     what the agent sees, and never what others say or people asked for.
     """
     open_ids = {c.incident for c in open_causes(session, sight) if c.source == DETECTOR}
@@ -314,13 +318,13 @@ def heeds_repaired(session: QuarantineView, sight: CauseContext) -> bool:
     if sight.health is None:
         return True  # nobody knows what it closes on
     incidents = sight.health.status.incidents
-    return any(i.active and i.id in open_ids and _by_word(i) for i in incidents)
+    return any(i.active and i.id in open_ids and _closed_by_operator(i) for i in incidents)
 
 
-def _by_word(incident: IncidentStatus) -> bool:
-    """Closed by an operator's word, or kept open because it came back too often."""
+def _closed_by_operator(incident: IncidentStatus) -> bool:
+    """Whether an operator closes it, or it is kept open because it recurred too often."""
     return incident.closes_on == ClosesKind.HUMAN or bool(incident.held_since)
 
 
-def _act(command: str, does: str) -> PersonsAct:
-    return PersonsAct(command=command, does=does)
+def _act(command: str, does: str) -> OperatorAction:
+    return OperatorAction(command=command, does=does)

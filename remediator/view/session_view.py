@@ -1,5 +1,5 @@
 """Sessions as values: what an open one waits for, what ends that and what comes next; rows for
-tables; one session whole. Pure.
+tables; all of one session. Pure.
 
 The page and `kubectl gpuward why` show the same explanation. It is made of conditions, drain and
 phase; the session's own sentence is shown as it is stored.
@@ -112,7 +112,7 @@ def _order(condition: Condition) -> tuple[int, str]:
 
 
 def next_step(session: QuarantineView, sight: CauseContext) -> str:
-    """What comes next, a clause; "" where the session's own sentence says it."""
+    """Return the next step as a clause; "" if the message of the session has it."""
     status = session.status
     if not observation.is_open(session):
         return ""
@@ -135,15 +135,15 @@ def _of_phase(session: QuarantineView, sight: CauseContext) -> str:
     only_people = all(cause.source == "Human" for cause in causes or session.spec.causes)
     match status.phase:
         case Phase.PENDING | "" if drains:
-            return "taint and cordon, then its pods are evicted within their budgets"
+            return "taint and cordon, then its pods are evicted within their PodDisruptionBudgets"
         case Phase.PENDING | "":
             return "taint and cordon; its pods stay"
         case Phase.MARKED if drains:
-            return "its pods are evicted within their budgets"
+            return "its pods are evicted within their PodDisruptionBudgets"
         case Phase.DRAINING:
-            return "Quarantined when its last pod has gone"
+            return "Quarantined after its last pod is gone"
         case Phase.QUARANTINED | Phase.MARKED if only_people:
-            return "only people ask for this, so an operator releases it"
+            return "an operator requested this, so an operator releases it"
         case Phase.QUARANTINED | Phase.MARKED if not causes:
             return "its causes are closed: Validating, then it is released"
         case Phase.MARKED:
@@ -197,7 +197,7 @@ def _condition(one: Condition) -> str:
 
 
 def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionDetail:
-    """One session whole."""
+    """Return all of one session."""
     spec, status = session.spec, session.status
     return shapes.SessionDetail(
         session=session_row(session),
@@ -218,7 +218,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
 
 
 def _sight(session: QuarantineView, state: PageState) -> CauseContext:
-    """What says which of its causes hold; of a node that is gone, only the policy."""
+    """Return the facts that decide which causes are open; for a deleted node only the policy."""
     snapshot = state.snapshot
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None:
@@ -237,7 +237,7 @@ def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]
 
 
 def _evidence(session: QuarantineView, state: PageState) -> tuple[IncidentStatus, ...]:
-    """What the session kept at its opening; before that, what the health object says now."""
+    """Return the evidence recorded at the opening; before that, the current incidents."""
     kept = session.status.evidence.get("incidents")
     listed = kept[:_MOST_INCIDENTS] if isinstance(kept, list) else []
     if found := [_kept(one) for one in listed if isinstance(one, Mapping)]:

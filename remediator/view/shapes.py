@@ -39,7 +39,7 @@ class ReplicaShown(Shown, frozen=True, kw_only=True):
     """Why its view is incomplete or too old to act on, one sentence; empty when it is neither."""
     leader_problem: str = ""
     """Why the remediator that leads cannot act, as its Lease reports, one sentence; empty when it
-    can, or `problem` says it.
+    can, or `problem` has it.
     """
     policy_problem: str = ""
     """What is wrong with its policy file, and by what it goes on; empty when it is in force."""
@@ -64,7 +64,7 @@ class NodeRow(Shown, frozen=True, kw_only=True):
     pool: str
     rack: str
     health: str
-    """`healthy`, `degraded`, `unhealthy` or `unknown`, as the node's label says."""
+    """`healthy`, `degraded`, `unhealthy` or `unknown`, as in the node's label."""
     gpus: int
     """Expected GPUs."""
     gpus_healthy: int
@@ -112,7 +112,7 @@ class Blocker(Shown, frozen=True, kw_only=True):
     what: str = ""
     """The PodDisruptionBudget or the pods; "" where it is the session as a unit."""
     why: str = ""
-    """"" where the session's own message says it."""
+    """"" if the message of the session has it."""
     permanent: bool = False
     """Whether waiting cannot help, of a budget or pod."""
     owner: str = ""
@@ -126,11 +126,11 @@ class Explanation(Shown, frozen=True, kw_only=True):
 
     blockers: tuple[Blocker, ...]
     next: str
-    """A clause; "" where the session's own message says it."""
+    """A clause; "" if the message of the session has it."""
 
 
 class SessionDetail(Shown, frozen=True, kw_only=True):
-    """One session whole; its steps are items of the node's timeline."""
+    """All of one session; its steps are items of the node's timeline."""
 
     session: SessionRow
     explanation: Explanation
@@ -151,7 +151,7 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     """The tests under load before its release."""
 
 
-class PersonsAct(Shown, frozen=True, kw_only=True):
+class OperatorAction(Shown, frozen=True, kw_only=True):
     """What an operator can do now."""
 
     command: str
@@ -177,7 +177,7 @@ class TimelineItem(Shown, frozen=True, kw_only=True):
 
 
 class NodePage(Shown, frozen=True, kw_only=True):
-    """`/nodes/NAME` and `/api/nodes/NAME`: one node whole, or what is kept of one that is gone."""
+    """`/nodes/NAME` and `/api/nodes/NAME`: all of one node, or the records of a deleted one."""
 
     replica: ReplicaShown
     name: str
@@ -189,10 +189,10 @@ class NodePage(Shown, frozen=True, kw_only=True):
     stale: str
     """Why it is not known whether `health` still holds; "" where it can be believed."""
     marks: tuple[str, ...]
-    """Taints and cordon, and whose they are."""
+    """Taints and cordon with their owners."""
     notes: tuple[str, ...]
     """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""
-    acts: tuple[PersonsAct, ...]
+    acts: tuple[OperatorAction, ...]
     """What an operator can do about it now."""
     sessions: tuple[SessionDetail, ...]
     """Newest first."""
@@ -300,7 +300,7 @@ class Bar(Shown, frozen=True, kw_only=True):
 
 
 class RepeatOffender(Shown, frozen=True, kw_only=True):
-    """A GPU or node whose GPURecord says that it failed again and again."""
+    """A GPU or node with repeated failures in its GPURecord."""
 
     name: str
     serial: str

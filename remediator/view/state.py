@@ -56,7 +56,7 @@ UNNAMED: Final = "other"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKeys:
-    """Label keys that name a node's pool and rack, the most telling first."""
+    """Label keys that name a node's pool and rack, the most specific first."""
 
     pool: tuple[str, ...] = POOL_KEYS
     rack: tuple[str, ...] = RACK_KEYS

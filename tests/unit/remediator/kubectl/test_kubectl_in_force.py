@@ -21,7 +21,7 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-SAID = "no remediator has led for 20m: nothing is taken out, repaired or returned to service"
+SAID = "no remediator has led for 20m: nothing is quarantined, repaired or returned to service"
 LINES = {
     "fleet": (),
     "why": (BLOCKED,),
@@ -122,7 +122,7 @@ def test_what_is_judged_by_the_policy_of_no_remediator_is_not_asked_for(
         before = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")
         code, out, err = kubectl(name, *LINES[name], "-n", "wrong")
         assert (code, out) == (1, "")
-        assert f"nothing was asked for: {NEVER}, one runs in right: name it with -n right" in err
+        assert f"nothing was requested: {NEVER}, one runs in right: name it with -n right" in err
         assert kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe") == before
     with cluster(tmp_path, pod_in("wrong")) as kubectl:
         code, _, err = kubectl(name, *LINES[name], "-n", "wrong")

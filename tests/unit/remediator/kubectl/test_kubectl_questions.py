@@ -119,7 +119,7 @@ def test_a_pause_in_shadow_stops_nothing_and_says_so(tmp_path: Path, policy: str
     with cluster(tmp_path, world(policy)) as kubectl:
         code, said, err = kubectl("pause", "--reason", "x", "--yes")
     assert (code, err) == (0, "")
-    assert "the policy is Shadow: no node is taken out anyway; it holds once the policy" in said
+    assert "the policy is Shadow: the pause has an effect only in mode Enforce" in said
 
 
 def test_quarantine_in_shadow_promises_no_eviction_and_no_budget(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_what_another_person_asked_for_meanwhile_is_not_overwritten(
     assert spec["level"] == "Drain"
     assert [cause["by"] for cause in spec["causes"]] == ["bob"]
     assert said.startswith("refused:")
-    assert "ask again" in said
+    assert "try again" in said
 
 
 BECAUSE = ("--reason", "tested")
@@ -171,4 +171,4 @@ def test_walk_a_hold_over_a_hold_says_what_it_replaced(tmp_path: Path) -> None:
         kubectl("hold", BLOCKED, "--reason", "vendor is on the way")
         code, out, _ = kubectl("hold", BLOCKED, "--reason", "second thought")
     assert code == 0
-    assert "this stands instead of the hold before: vendor is on the way (" in out
+    assert "replaces the hold: vendor is on the way (" in out

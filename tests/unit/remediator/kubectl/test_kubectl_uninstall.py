@@ -195,8 +195,8 @@ def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
         quarantined = pictures(kubectl)
         code, would, err = kubectl("uninstall", "--dry-run")
         question, first, *_ = err.splitlines()
-        assert question.startswith("This ends gpuward")
-        assert first == "dry run: each line says what would be done, and nothing is changed"
+        assert question.startswith("This stops gpuward")
+        assert first == "dry run: each line is an action that would be taken; nothing is changed"
         assert code == 0, err
         assert pictures(kubectl) == quarantined
         _, does, _ = kubectl("uninstall", "--yes")
@@ -356,7 +356,7 @@ def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(
         verbs = {one.verb for one in kubectl.hosted.server.requests.all}
         assert pictures(kubectl) == quarantined
     assert code == 1
-    assert "plain: the remediator does not release it; kubectl gpuward why NODE says why" in err
+    assert "plain: the remediator does not release it; see kubectl gpuward why NODE" in err
     assert "delete" not in verbs
 
 

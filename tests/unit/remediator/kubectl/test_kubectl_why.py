@@ -52,7 +52,7 @@ def test_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
     lines = why(look(sick(NAME), session("s", NAME, "Draining", "m"), node=None, agents=None,
-                     unseen=("the node (get nodes)",)))  # fmt: skip
+                     unknown=("the node (get nodes)",)))  # fmt: skip
     text = "\n".join(lines)
     assert lines[0] == "gpu-7: Draining for 14m"
     assert "unknown  the node (get nodes)" in text
@@ -243,5 +243,5 @@ def test_a_driver_that_was_let_go_on_request_is_no_agent_to_be_looked_for() -> N
     released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
     upgraded = node(NAME, labels={"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
     said = summary(look(verdict(NAME, sources=[released]), on=upgraded))
-    assert "its agent let go of the driver 3m ago, as it should: the GPU Operator is" in said
+    assert "its agent released the driver 3m ago on request: the GPU Operator is" in said
     assert "kubectl get pods -A" not in said

@@ -26,8 +26,8 @@ def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     )
     items = node_timeline([there], None, NOW)
     assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
-        (first, "ResetGPU let go", "ann", "vendor: on site"),
-        (second, "RestartNode let go", "an operator", ""),
+        (first, "ResetGPU approved", "ann", "vendor: on site"),
+        (second, "RestartNode approved", "an operator", ""),
     ]
 
 
