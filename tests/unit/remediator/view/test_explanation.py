@@ -68,7 +68,7 @@ def explained(
         (explained("Marked", OPTED_OUT), f"{ONCE}its pods are evicted"),
         (explained("Marked", level="Cordon"), "its pods stay; once its causes are closed"),
         (explained("Draining"), "Quarantined after its last pod is gone"),
-        (explained("Draining", STUCK), f"{ONCE}Quarantined when"),
+        (explained("Draining", STUCK), f"{ONCE}Quarantined after"),
         (explained("Quarantined"), "once its causes are closed: Validating"),
         (explained("Quarantined", closed=True), "its causes are closed: Validating"),
         (explained("Quarantined", spec={"causes": [BY_ANN]}), "an operator requested this"),
