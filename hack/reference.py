@@ -88,7 +88,7 @@ PHASES = {
     "that it happened",
     Phase.VALIDATING: "the causes are closed; good health statuses must hold for `healthyFor`",
     Phase.RELEASED: "ended: the node is back in service",
-    Phase.CANCELLED: "ended: an operator undid it, or the cause went before anything was done",
+    Phase.CANCELLED: "ended: an operator undid it, or the cause went before any action",
     Phase.NODE_GONE: "ended: the node, or this node of that name, is no more",
 }
 

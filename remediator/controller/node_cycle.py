@@ -27,7 +27,7 @@ from rules.drain.drain_plan import DrainPlan
 from rules.session import absent, observation
 from rules.session.decide import decide
 from rules.session.observation import Permit
-from rules.session.status import saying, steady, write_of
+from rules.session.status import steady, with_refused_write, write_of
 
 _LOG = structlog.get_logger()
 
@@ -141,7 +141,7 @@ class NodeCycle(EdgePart):
         """Write to the session's status why it does not continue."""
         with self._isolation.guard("look", f"the status of the session of {name}"):
             for session in self._world.open_sessions(name)[:1]:
-                status = saying(session.status, refusal, self._clock.now())
+                status = with_refused_write(session.status, refusal, self._clock.now())
                 if steady(status, session.status) != session.status:
                     write = write_of(session, status)
                     self._writes.learn(write, await self._gateway.send(write))

@@ -295,7 +295,7 @@ class Evicting(StrEnum):
     GO = "Go"
     """List, plan (`rules.drain.plan`) and evict."""
     WATCH = "Watch"
-    """Drained: list now and then who came past the scheduler (`rules.drain.drain_plan`)."""
+    """Drained: list now and then who bypassed the scheduler (`rules.drain.drain_plan`)."""
     LOOK = "Look"
     """Drained and a repair step is due: list until two lists show that no pod uses a GPU."""
 

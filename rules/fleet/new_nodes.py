@@ -64,7 +64,7 @@ def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
         result = _result(seen, node, snapshot)
         if result is None:
             continue
-        if result.verdict is Assessment.UNKNOWN:
+        if result.assessment is Assessment.UNKNOWN:
             in_vain.append(node.name)
             writes.append(_deletion(seen, node, snapshot))
         elif not _known(seen.job, node):
@@ -181,15 +181,15 @@ def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | 
     assert seen.job is not None
     meta = seen.job.metadata
     if node.boot_id and meta.annotations.get(ANNOTATION_BOOT) != node.boot_id:
-        return Result(verdict=Assessment.UNKNOWN, message="the node booted again")
+        return Result(assessment=Assessment.UNKNOWN, message="the node rebooted")
     outcome = outcome_of(seen, node=node.name, made_for=node.uid, job_uid=meta.uid)
     if outcome.result is not None:
         return outcome.result
     runs = any(pod.status.phase == "Running" for pod in seen.pods)
     if not runs and snapshot.now - meta.created_at > STARTS_S:
-        return Result(verdict=Assessment.UNKNOWN, message="the node was busy")
+        return Result(assessment=Assessment.UNKNOWN, message="the node was busy")
     if why := why_not_now(node, snapshot, _in_quarantine(snapshot)):
-        return Result(verdict=Assessment.UNKNOWN, message=why)
+        return Result(assessment=Assessment.UNKNOWN, message=why)
     return None
 
 
@@ -209,8 +209,8 @@ def _told(
     """The session first: once the node says that it was tested, nobody looks at the Job again."""
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
     opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
-    if result.verdict is not Assessment.PASS and not opened:
-        cause = cause_of_test(seen.name, result.verdict, messages.bounded(result.message)[:512])
+    if result.assessment is not Assessment.PASS and not opened:
+        cause = cause_of_test(seen.name, result.assessment, messages.bounded(result.message)[:512])
         level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
             level = str(Level.DRAIN)
@@ -223,7 +223,11 @@ def _told(
                 level=level,
             )
             yield CreateSession(name=causes.session_name(node, seen.name, sessions), spec=spec)
-    passed = result.verdict is Assessment.PASS
+    passed = result.assessment is Assessment.PASS
     yield reported_on(
-        node, seen.name, passed=passed, message=result.message or result.verdict, now=snapshot.now
+        node,
+        seen.name,
+        passed=passed,
+        message=result.message or result.assessment,
+        now=snapshot.now,
     )

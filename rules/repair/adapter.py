@@ -1,12 +1,12 @@
-"""Who is asked for a repair step, as data: four ways to ask, and the adapters that gpuward ships.
+"""Repair adapters as data: four ways to request a repair step, and the shipped adapters.
 
-An adapter hands a step over to whatever does it in this cluster and does nothing itself. A policy
-may add its own: a label of the Node, or a new object from a template. What was asked for a step
-goes on record with it, and is followed and taken back by that record alone.
+An adapter only hands a step over to the system that performs it. A policy may add its own: a label
+of the Node, or a new object from a template. The request is recorded with the step, and is
+followed and withdrawn by that record alone.
 
-A request for a replacement stays with the session, since the node serves nobody and a slow
-provider may still replace it; any other goes with its step. What is asked of a Machine or
-NodeClaim is never taken back.
+A request for a replacement stays with the session, since the node is out of service and a slow
+provider may still replace it. Any other request ends with its step. A request to a Machine or
+NodeClaim is never withdrawn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rules.catalog.reason import is_reason_code
 from rules.repair.ladder import Step
 
 REPAIR_CONDITIONS = (CONDITION_NEEDS_REPLACE, CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART)
-"""Every Node condition that asks for a repair."""
+"""All Node conditions that request a repair."""
 
 
 class AdapterPart(
@@ -43,53 +43,53 @@ class AdapterPart(
     omit_defaults=True,
     tag_field="way",
 ):
-    """Base of every part of an adapter: no key unknown."""
+    """Base of every part of an adapter; rejects unknown keys."""
 
 
 class NodeCondition(AdapterPart, frozen=True, kw_only=True, tag=True):
-    """Ask by a condition of the Node: health checks match type and status and nothing else, so
-    each step has a type of its own.
+    """Request by a condition of the Node. Health checks match only type and status, so each step
+    has its own type.
     """
 
     condition: str
 
 
 class NodeLabel(AdapterPart, frozen=True, kw_only=True, tag=True):
-    """Ask by a label of the Node that is not there yet."""
+    """Request by a new label of the Node."""
 
     label: str
     value: str
 
 
 class ConditionIs(AdapterPart, frozen=True, kw_only=True):
-    """A condition that an object shows."""
+    """A condition of an object."""
 
     type: str
     status: str = "True"
     reason: str = ""
-    """Only with this reason; empty: with any."""
+    """Required reason; empty: any."""
 
 
 class NewObject(AdapterPart, frozen=True, kw_only=True, tag=True):
-    """Ask by an object that somebody follows."""
+    """Request by a new object that another system acts on."""
 
     object: dict[str, Any]
-    """Template of its manifest; without a name it is called after session, step and attempt.
-    Namespace `{namespace}` is the remediator's own."""
+    """Template of its manifest; the default name is made of session, step and attempt. Namespace
+    `{namespace}` is the remediator's own."""
     resource: str
     """The plural in lower case, as in URLs."""
     done: ConditionIs | None = None
-    """It is through. That proves nothing: what was cleared comes back, and the object, which does
-    no more, is left for people to read."""
+    """Its condition when done. It proves no repair; cleared labels are restored, and the finished
+    object stays for inspection."""
     failed: ConditionIs | None = None
-    """It was given up."""
+    """Its condition when failed."""
     pod: str = ""
-    """Of a Job of our own: the PodTemplate in the remediator's namespace that its pod is made
-    from; `object` is laid over it."""
+    """For a Job of gpuward: the PodTemplate in the remediator's namespace for its pod; `object` is
+    merged over it."""
     clears: tuple[str, ...] = ()
-    """Labels of the Node that keep pods on its GPUs: those that are `true` become
-    `paused-for-gpuward` before anybody is asked, and our own agent lets go of the driver. All
-    comes back when the Job is through, and wherever the step or the session ends."""
+    """Labels of the Node that keep pods on its GPUs: those with `true` become `paused-for-gpuward`
+    before the request, and gpuward-agent releases the driver. They are restored when the Job is
+    done, or when the step or the session ends."""
 
     @property
     def api_version(self) -> str:
@@ -104,7 +104,7 @@ class NewObject(AdapterPart, frozen=True, kw_only=True, tag=True):
 
 
 class Replacement(AdapterPart, frozen=True, kw_only=True, tag=True):
-    """Ask for another machine by the provider's object that names the node."""
+    """Request another machine by the provider's object that names the node."""
 
     api_version: str
     """`group/*` is the version that the cluster prefers."""
@@ -112,58 +112,57 @@ class Replacement(AdapterPart, frozen=True, kw_only=True, tag=True):
     node_field: str
     """Path of the field in which the provider, and no kubelet, writes the Node's name."""
     node_annotation: str = ""
-    """Annotation of the Node that has to hold the object's name, too: where one cluster keeps the
-    machines of several, another one may have a node of the same name."""
+    """Annotation of the Node that must have the object's name, too: a management cluster may have
+    nodes of the same name from several clusters."""
     annotation: str = ""
-    """Set on the object; empty: the object is deleted."""
+    """Annotation to set on the object; empty: the object is deleted."""
     refuse: tuple[str, ...] = ()
-    """Labels and annotations with which nobody is asked."""
+    """Labels and annotations of the object that forbid a request."""
 
 
 RepairAction = NodeCondition | NodeLabel | NewObject | Replacement
-"""How one step is asked for."""
+"""How one step is requested."""
 
 
 class Adapter(AdapterPart, frozen=True, kw_only=True):
-    """One way to ask for repairs: what it does for each step that it can hand over."""
+    """One way to request repairs: its action for each step that it supports."""
 
     steps: dict[Step, RepairAction]
 
 
 ADAPTERS: Final = msgspec.json.decode(data_file("adapters.json"), type=dict[str, Adapter])
-"""Those that gpuward ships, by the name that a policy uses. What is not plain from the rows:
+"""The shipped adapters by the name that a policy uses. Notes:
 
-- ClusterAPI acts only where a MachineHealthCheck selects the Machine.
-- Karpenter's NodeClaim is deleted, with UID and version.
-- ResetGPUJob and RestartNodeJob are our own: a Job of one pod, by name on the node, so that the
-  scheduler has no say and no taint is in its way. What it runs is a PodTemplate that is installed
-  with it; facts reach the program through the pod's annotations. Our programs say with the
-  statuses 1, 3 and 64 that they did not do it; a pod that is killed ends otherwise, and one that
-  asked and was not answered ends with 2. Of a restart only that word counts, since a pod that the
-  reboot itself ends has failed, too. A reset's 900 s are five minutes until the GPUs are free, the
-  reset, and the pull of an image.
+- ClusterAPI acts only if a MachineHealthCheck selects the Machine.
+- Karpenter's NodeClaim is deleted with UID and resourceVersion as preconditions.
+- ResetGPUJob and RestartNodeJob are gpuward's own: a Job of one pod with `nodeName`, which
+bypasses
+  scheduler and taints. Its PodTemplate is installed with it, and facts reach the program through
+  the pod's annotations. The programs exit with status 1, 3 or 64 if they did nothing, and with 2
+  if their request got no answer; a killed pod ends otherwise. A restart fails only by these
+  statuses, since the reboot itself makes its pod fail. The 900 s of a reset are five minutes until
+  the GPUs are free, the reset, and the pull of an image.
 """
 
 
 class OwnAdapter(AdapterPart, frozen=True, kw_only=True):
-    """How this cluster is asked for a step: by a label of the Node, or by a new object."""
+    """An adapter that a policy defines: a label of the Node, or a new object."""
 
     label: str = ""
-    """`KEY=VALUE`, set on the Node and taken off again."""
+    """`KEY=VALUE`, set on the Node and removed again."""
     object: dict[str, Any] | None = None
-    """Template of the object to create, as in its manifest; without a name it is called after
-    session, step and attempt."""
+    """Template of the object's manifest; the default name is made of session, step and attempt."""
     resource: str = ""
     """The plural of the object's kind in lower case, as in URLs."""
     done: str = ""
-    """Condition of the object that says that it is through, `TYPE` or `TYPE=False`: it is left to
-    be read then. It proves nothing."""
+    """Condition of the object when done, `TYPE` or `TYPE=False`; the object then stays for
+    inspection. It proves no repair."""
     failed: str = ""
-    """Condition of the object that says that it was given up: the step has failed at once."""
+    """Condition of the object when failed: the step then fails at once."""
 
     @property
     def action(self) -> RepairAction:
-        """What is written for every step that names it."""
+        """The action for every step that uses this adapter."""
         if self.object is None:
             key, _, value = self.label.partition("=")
             return NodeLabel(label=key, value=value)
@@ -176,14 +175,14 @@ class OwnAdapter(AdapterPart, frozen=True, kw_only=True):
 
 
 def parse_condition(text: str) -> ConditionIs | None:
-    """The condition that a policy names; None for "" ."""
+    """Parse a condition in a policy; None for ""."""
     kind, sign, status = text.partition("=")
     return ConditionIs(type=kind, status=status if sign else "True") if text else None
 
 
 def on_record(action: RepairAction, facts: RequestFacts) -> dict[str, Any]:
-    """The action as it stands in `status.repair`; a label with its names put in, since causes
-    change while it stands.
+    """Return the action as recorded in `status.repair`; a label with placeholders filled in, since
+    causes may change later.
     """
     if isinstance(action, NodeLabel):
         value = filled_text(action.value, facts.values)
@@ -193,7 +192,7 @@ def on_record(action: RepairAction, facts: RequestFacts) -> dict[str, Any]:
 
 
 def recorded(record: dict[str, Any] | None) -> RepairAction | None:
-    """The action on record; None where there is none that this version can follow or take back."""
+    """Return the recorded action; None if this version cannot follow or withdraw it."""
     try:
         action: RepairAction | None = msgspec.convert(record, RepairAction | None)
     except (msgspec.ValidationError, RecursionError):
@@ -202,9 +201,9 @@ def recorded(record: dict[str, Any] | None) -> RepairAction | None:
 
 
 NAMES: Final = ("node", "nodeUID", "session", "bootID", "gpuUUIDs", "reason", "step")
-"""The closed set."""
+"""All placeholders of templates."""
 OWN_NAMESPACE: Final = "namespace"
-"""Only in a target's namespace: the one that the remediator lives in."""
+"""Placeholder for the remediator's namespace, only in a target's namespace."""
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 500
 _NAME: Final = re.compile(r"\{([A-Za-z]*)\}")
@@ -215,7 +214,7 @@ _TEXTS: Final = frozenset({"annotations", "labels"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """What a request may say; nothing else of the node or its faults gets into a template."""
+    """The values for templates; no other data of the node or its faults gets into a request."""
 
     node: str
     node_uid: str
@@ -227,7 +226,7 @@ class RequestFacts:
 
     @property
     def values(self) -> dict[str, str]:
-        """By the names that templates use."""
+        """The values by placeholder."""
         return {
             "node": self.node if object_name.is_object_name(self.node) else _safe(self.node),
             "nodeUID": _safe(self.node_uid),
@@ -242,19 +241,20 @@ class RequestFacts:
 
     @property
     def gpus(self) -> list[str]:
-        """The UUIDs that can be some."""
+        """The UUIDs with a valid format."""
         return [uuid for uuid in self.gpu_uuids if _SAFE.fullmatch(uuid)]
 
 
 def filled(template: Any, facts: RequestFacts) -> Any:
-    """`template` with its names put in; a text that is `{gpuUUIDs}` alone becomes a list, but in
-    annotations and labels, which hold nothing but text.
+    """Return `template` with its placeholders filled in.
+
+    A text that is only `{gpuUUIDs}` becomes a list, except in annotations and labels.
     """
     return _filled(template, facts.values, facts.gpus)
 
 
 def mentions(template: Any, name: str) -> bool:
-    """Whether a name is to be put in anywhere."""
+    """Return whether the template has this placeholder."""
     if isinstance(template, str):
         return name in _NAME.findall(template)
     if isinstance(template, dict):
@@ -263,15 +263,15 @@ def mentions(template: Any, name: str) -> bool:
 
 
 def filled_text(template: str, values: Mapping[str, str]) -> str:
-    """One text with names put in; names that `values` lacks stay as they are."""
+    """Return one text with placeholders filled in; unknown ones stay."""
     return _NAME.sub(lambda found: values.get(found[1], found[0]), template)
 
 
 def _filled(template: Any, values: Mapping[str, str], gpus: list[str] | None) -> Any:
-    """`gpus` None: a text stays one."""
+    """Fill in placeholders; `gpus` None: a text never becomes a list."""
     if isinstance(template, str):
-        whole = template == _GPUS and gpus is not None
-        return list(gpus or ()) if whole else filled_text(template, values)
+        is_list = template == _GPUS and gpus is not None
+        return list(gpus or ()) if is_list else filled_text(template, values)
     if isinstance(template, dict):
         return {
             key: _filled(value, values, None if key in _TEXTS else gpus)
@@ -283,7 +283,7 @@ def _filled(template: Any, values: Mapping[str, str], gpus: list[str] | None) ->
 
 
 def template_problems(template: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Path and what is wrong there: unknown names, values that JSON has not, too much of it."""
+    """Yield path and problem: unknown placeholders, values without JSON form, excessive size."""
     count = 0
     todo = [(template, path, 0)]
     while todo:
@@ -304,7 +304,7 @@ def template_problems(template: Any, path: str) -> Iterator[tuple[str, str]]:
         elif isinstance(value, list | tuple):
             todo += [(inner, f"{where}[{i}]", depth + 1) for i, inner in enumerate(value)]
         elif isinstance(value, float) and not math.isfinite(value):
-            yield where, "is no number that JSON knows"
+            yield where, "is no valid JSON number"
         elif value is not None and not isinstance(value, bool | int | float):
             yield where, f"is a {type(value).__name__} for YAML; write it in quotes"
 
@@ -313,7 +313,7 @@ def _unknown(text: str) -> Iterator[str]:
     for name in _NAME.findall(text):
         if name not in NAMES:
             names = ", ".join(f"{{{each}}}" for each in NAMES)
-            yield f"names {{{name[:40]}}}, which nothing fills in; known are {names}"
+            yield f"names {{{name[:40]}}}, an unknown placeholder; known are {names}"
 
 
 def _safe(text: str) -> str:

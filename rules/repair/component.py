@@ -1,9 +1,9 @@
-"""What an adapter has to be allowed, derived from what it does, and its kustomize component.
+"""Permissions of a repair adapter, derived from its actions, and its kustomize component.
 
-`hack.repair_components` writes the components of the adapters that gpuward ships;
-`gpuward-remediator policy rbac` prints one for a policy's own, and `kubectl gpuward preflight`
-looks for the same rights in the cluster. The admission policy of the remediator has a slot for the
-labels and annotations of each, so that components do not undo each other.
+`hack.repair_components` writes the components of the shipped adapters, `gpuward-remediator policy
+rbac` prints one for a policy's own adapter, and `kubectl gpuward preflight` checks the same
+permissions in the cluster. The remediator's admission policy has one variable per adapter for its
+labels and annotations, so that components do not overwrite each other.
 """
 
 from __future__ import annotations
@@ -30,58 +30,58 @@ from rules.repair.objects import at
 ROLE: Final = names.COMPONENT_REMEDIATOR
 UNKNOWN_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-unknown"
 JOBS_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-jobs"
-QUARANTINE_POLICY: Final = f"{names.COMPONENT_REMEDIATOR}-mark"
+QUARANTINE_POLICY: Final = "gpuward-remediator-mark"
 POD_TEMPLATE: Final = "pod-template.yaml"
-"""Beside the generated files, by hand: what an adapter's Jobs run, and each right's reason."""
+"""Maintained by hand next to the generated files: the pods of an adapter's Jobs."""
 ADMISSION: Final = "admission.yaml"
-"""By hand, too: RBAC says which objects may be written, this says what of them."""
+"""Maintained by hand: limits the fields of the objects that RBAC allows to write."""
 OWN: Final = "Own"
-"""The slot of the adapters that a policy brings."""
+"""Name of the variable for adapters that a policy defines."""
 UNNAMED: Final = "unnamed"
-"""What the base's policy calls a Job whose pods carry no label of a component."""
+"""Name in the base's admission policy for a Job with pods without a component label."""
 _LABEL: Final = "app.kubernetes.io/component"
-_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CAPITALS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _VERBS: Final = ("get", "list", "create", "patch", "delete")
 _Place = tuple[str, str, bool]
-"""Group, resource, and whether in the remediator's namespace alone."""
+"""Group, resource, and whether only in the remediator's namespace."""
 _JOBS: Final = ("batch", "jobs")
 _GRANTED: Final = {
     ("", "nodes"): {"get", "list", "patch"},
 }
-"""What the remediator may anyway (daemonset/base/remediator-rbac.yaml)."""
+"""Permissions of the base installation (daemonset/base/remediator-rbac.yaml)."""
 
 
 def folder_of(name: str) -> str:
-    """The component's folder under daemonset/components."""
-    return f"repair-{_WORDS.sub('-', name).lower()}"
+    """Return the component's folder under daemonset/components."""
+    return f"repair-{_CAPITALS.sub('-', name).lower()}"
 
 
 def component_key(name: str) -> str:
-    """What Helm's values call a component: `gpu-operator` is `gpuOperator`."""
+    """Return the key of a component in Helm's values: `gpu-operator` becomes `gpuOperator`."""
     return re.sub(r"-(\w)", lambda m: m.group(1).upper(), name)
 
 
 def slots() -> tuple[str, ...]:
-    """Names of the variables of the taint and cordon's admission policy, in their order from the
-    first on.
-    """
+    """Return the names of the variables of the quarantine admission policy, in their order."""
     named = [name for name, adapter in ADAPTERS.items() if node_keys(actions_of(adapter))]
     return tuple(f"repair{name}" for name in (*named, OWN))
 
 
 def actions_of(*adapters: Adapter) -> tuple[RepairAction, ...]:
-    """All that these adapters do."""
+    """Return the actions of all steps of these adapters."""
     return tuple(action for adapter in adapters for action in adapter.steps.values())
 
 
 def needs_component(actions: Sequence[RepairAction]) -> bool:
-    """Whether they do anything that the remediator may not do anyway."""
+    """Return whether the actions need more permissions than the base installation has."""
     return bool(to_grant(actions) or node_keys(actions) or conditions_of(actions))
 
 
 def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
-    """The files of the component of these actions, by name; `name` is an adapter's, or OWN."""
+    """Return the files of the component for these actions by file name; `name` is an adapter or
+    OWN.
+    """
     patches: list[str] = []
     if conditions := conditions_of(actions):
         patches.append(_variable(UNKNOWN_POLICY, 0, "repairs", conditions))
@@ -147,13 +147,13 @@ def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> st
 
 
 def job_slots(adapters: Iterable[tuple[str, Adapter]], own: str) -> tuple[str, ...]:
-    """Names of the variables of the base's policy about Jobs, in their order after `tests`."""
+    """Return the variable names of the Job admission policy, in their order after `tests`."""
     named = [name for name, adapter in adapters if any(map(makes_job, adapter.steps.values()))]
     return tuple(f"repair{name}" for name in (*named, own))
 
 
 def job_kinds(actions: Iterable[RepairAction]) -> tuple[str, ...]:
-    """The components that the pods of these Jobs are labelled with."""
+    """Return the component labels of the pods of these Jobs."""
     found: set[str] = set()
     for action in actions:
         if isinstance(action, NewObject) and makes_job(action):
@@ -164,7 +164,7 @@ def job_kinds(actions: Iterable[RepairAction]) -> tuple[str, ...]:
 
 
 def _role(folder: str, rights: Iterable[AdapterRight]) -> str:
-    """The Role with these rights, and its binding."""
+    """Return the manifests of a Role with these permissions and its RoleBinding."""
     name = f"{names.COMPONENT_REMEDIATOR}-{folder}"
     rules = "\n".join(
         f'  - {{apiGroups: ["{right.group}"], resources: [{right.resource}], '
@@ -202,17 +202,17 @@ subjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class AdapterRight:
-    """Verbs on one resource, everywhere in the cluster or in the remediator's namespace alone."""
+    """Verbs on one resource, in the entire cluster or only in the remediator's namespace."""
 
     group: str
     resource: str
     verbs: tuple[str, ...]
     own: bool = False
-    """Only in the namespace that the remediator lives in."""
+    """Only in the remediator's namespace."""
 
 
 def needed(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
-    """All that these actions need."""
+    """Return the permissions that these actions need."""
     verbs: defaultdict[_Place, set[str]] = defaultdict(set)
     for action in actions:
         _of(action, verbs)
@@ -225,7 +225,7 @@ def needed(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
 
 
 def to_grant(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
-    """What they need beyond what the remediator may anyway."""
+    """Return the permissions that the base installation lacks for these actions."""
     found = []
     for right in needed(actions):
         had = _GRANTED.get((right.group, right.resource), set())
@@ -235,7 +235,7 @@ def to_grant(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
 
 
 def node_keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
-    """Labels and annotations that they set on the Node."""
+    """Return the labels and annotations that the actions set on the Node."""
     found: set[str] = set()
     for action in actions:
         if isinstance(action, NodeLabel):
@@ -246,20 +246,20 @@ def node_keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
 
 
 def conditions_of(actions: Iterable[RepairAction]) -> tuple[str, ...]:
-    """Node conditions that they set."""
+    """Return the Node conditions that the actions set."""
     found = {action.condition for action in actions if isinstance(action, NodeCondition)}
     return tuple(sorted(found))
 
 
 def makes_job(action: RepairAction) -> bool:
-    """Whether it makes a Job."""
+    """Return whether the action creates a Job."""
     return (
         isinstance(action, NewObject) and (group_of(action.api_version), action.resource) == _JOBS
     )
 
 
 def group_of(api_version: str) -> str:
-    """API group; "" for the core group."""
+    """Return the API group; "" for the core group."""
     return api_version.rpartition("/")[0]
 
 

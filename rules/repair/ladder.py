@@ -1,8 +1,8 @@
-"""The ladder of repairs: its steps, which one is next, and the proof that a step happened.
+"""The repair ladder: its steps, the next step, and the proof that a step happened.
 
-Called by `rules.session.repair` for a node that is drained. A step is taken at most once per
-session and at most so often per node in a window, counted from the session objects there are:
-nothing is remembered elsewhere, so neither a restart nor a day forgets that it was tried.
+Called by `rules.session.repair` for a drained node. A step is taken at most once per session, and
+its attempts per node within a window are limited. Attempts are counted from the session objects
+alone, so that a restart loses none.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from rules.text import printable
 
 
 class Step(StrEnum):
-    """One kind of repair, from the least to the most that is lost by it."""
+    """One kind of repair, from the least to the most disruptive."""
 
     RESET_GPU = "ResetGPU"
     RESTART_DRIVER = "RestartDriver"
@@ -35,31 +35,31 @@ BEGINS: Final[Mapping[Action, Step | None]] = {
     Action.NONE: None,
     Action.RESTART_APP: None,
     Action.RESET_GPU: Step.RESET_GPU,
-    # Peer traffic ended with the drain: what still holds after that takes a reset.
+    # The drain ended peer traffic: a fault that persists needs a reset.
     Action.DRAIN_P2P: Step.RESET_GPU,
     Action.RESTART_FABRIC_MANAGER: Step.RESTART_DRIVER,
     Action.RESTART_NODE: Step.RESTART_NODE,
     Action.POWER_CYCLE: Step.POWER_CYCLE,
     Action.REPLACE_NODE: Step.REPLACE_NODE,
-    # These name no repair of one node that a machine could do: an operator decides.
+    # These actions have no automatic repair of one node: an operator decides.
     Action.INVESTIGATE: None,
     Action.RECOVER_IMEX_DOMAIN: None,
     Action.RUN_DIAGNOSTICS: None,
     Action.CHECK_MECHANICALS: None,
     Action.UPDATE_FIRMWARE: None,
 }
-"""Where the ladder begins for each action that a cause may recommend; None: nowhere."""
+"""The first step for each action that a cause may recommend; None without one."""
 ENDS_BOOT: Final = frozenset({Step.RESTART_NODE, Step.POWER_CYCLE, Step.REPLACE_NODE})
-"""Steps that end the boot of the node: its kernel log goes, and its kubelet falls silent."""
+"""Steps that end the boot of the node: its kernel log is lost and its kubelet stops reporting."""
 AFTER_A_FAILED_TEST: Final = Action.RESTART_NODE
-"""What a failed test under load asks for. Not a reset: the agent saw nothing wrong, so nothing
-that it sees afterwards could prove that one happened; a new boot can be proven.
+"""The action for a failed test under load. Not a reset: the agent found no fault, so its data
+could not prove a reset; a new boot can be proven.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """The step to take, who takes it, and the how-manieth time it is for this node."""
+    """The step to take, its adapter and the number of the attempt on this node."""
 
     step: Step
     adapter: str
@@ -68,32 +68,30 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderPosition:
-    """Where the ladder leads now. `rung` None: nowhere, and `passed` says why, step by step."""
+    """The next step. `rung` None: there is none, and `passed` has the reason for each step."""
 
     begins: Step | None = None
-    """None: no cause recommends a repair that the ladder knows."""
+    """None if no cause recommends a step of the ladder."""
     rung: Rung | None = None
     passed: tuple[tuple[Step, str], ...] = ()
 
     @property
     def clause(self) -> str:
-        """Why there is no rung, for a sentence."""
+        """Why there is no next step, as a clause."""
         if self.begins is None:
-            return "its causes recommend no repair that the ladder knows"
+            return "its causes recommend no step of the repair ladder"
         return ", ".join(f"{step} {why}" for step, why in self.passed)
 
 
 def begins_at(actions: Iterable[str]) -> Step | None:
-    """The step that the most severe of the recommended actions asks for; unknown words ask for
-    none.
-    """
+    """Return the highest first step of the recommended actions; unknown actions have none."""
     known = [_begin(action) for action in actions]
     return max((step for step in known if step), key=lambda step: step.rank, default=None)
 
 
 def above(begins: Step | None, taken: Iterable[str]) -> Step | None:
-    """Where to go on when what was taken did not help: at `begins`, or above the highest step of
-    `taken`, the last step standing for what would be above it.
+    """Return the step after those that did not help: `begins`, or the one above the highest step
+    of `taken`; the last step if there is none above.
     """
     ranks = [step.rank + 1 for step in LADDER if step in set(taken)]
     rank = max([begins.rank if begins is not None else 0, *ranks])
@@ -118,14 +116,15 @@ def next_rung(
     named: Mapping[str, int],
     unfit: Mapping[str, str],
 ) -> LadderPosition:
-    """The lowest step from `begins` on that may be taken, or the one that an operator chose.
+    """Return the lowest step from `begins` on that may be taken, or the one that an operator
+    chose.
 
-    What an operator chose needs an adapter and is taken once, however often it was tried before.
+    A chosen step needs an adapter and is taken once, regardless of earlier attempts.
 
-    `adapters` names who takes a step; `taken` are the steps of this session, `tried` counts each
-    step of this node in the window, this session's included, `attempts` bounds them. `named` are
-    the highest numbers that requests of this session have, so that no name comes twice.
-    `unfit` says of steps why nobody can be asked for them here, whoever chose them.
+    `adapters` has the adapter of each step, `taken` the steps of this session, and `tried` the
+    attempts of each step on this node in the window, limited by `attempts`. `named` has the
+    highest attempt number of each step in this session, so that request names stay unique. `unfit`
+    has the steps that cannot be requested, with the reason.
     """
 
     def rung_of(step: Step) -> Rung:
@@ -147,7 +146,7 @@ def next_rung(
             passed.append((step, unfit[step]))
         elif tried.get(step, 0) >= attempts:
             times = "once" if attempts == 1 else f"{attempts} times"
-            passed.append((step, f"was tried {times} lately"))
+            passed.append((step, f"was tried {times} recently"))
         else:
             return LadderPosition(begins=begins, rung=rung_of(step), passed=tuple(passed))
     return LadderPosition(begins=begins, passed=tuple(passed))
@@ -155,38 +154,38 @@ def next_rung(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The node after a step was asked for, as Node object and health status say it now."""
+    """The current state of the node after a step was requested, from Node and health status."""
 
     node_uid: str
     boot_id: str
     ready: str
-    """Status of the Ready condition; "" where there is none."""
+    """Status of the Ready condition; "" without one."""
     old_heartbeat: bool
-    """The kubelet's last word about Ready is older than the request."""
+    """The kubelet's last heartbeat is older than the request."""
     stale: str
-    """Why the health status cannot be believed; "" when it is of this boot and alive."""
+    """Why the health status is stale; "" if it is fresh."""
     serials: Mapping[str, str]
-    """Serial number ("" where unknown) by UUID of each GPU there is."""
+    """Serial number ("" if unknown) of each present GPU by UUID."""
     pending: bool
-    """A reset is still asked for: a remap waits, or the driver recommends an action."""
+    """A reset is still needed: a row remap is pending, or the driver recommends an action."""
     causes: int
-    """How many causes hold."""
+    """Number of active causes."""
     resets: frozenset[str]
-    """UUIDs of the GPUs whose reset the agent saw since the step was asked for; a load of the
-    driver is a reset of all."""
+    """UUIDs of the GPUs that were reset since the request, as the agent observed it; a load of the
+    driver resets all."""
     expected_gpus: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """`clause` says what was seen, or, where nothing is proven, what is missing."""
+    """Whether a step happened; `clause` has what was observed, or what is missing."""
 
     proven: bool
     clause: str
 
 
 def prove(step: Step, before: RepairBefore, seen: Seen) -> Proof:
-    """Whether `step` has happened between `before` and what is seen now."""
+    """Return whether `step` happened between `before` and the current state."""
     return _PROOFS[step](before, seen)
 
 
@@ -198,18 +197,18 @@ def _reset(before: RepairBefore, seen: Seen) -> Proof:
     if seen.stale:
         return _missing(seen.stale)
     if gone := [gpu.uuid for gpu in before.gpus if gpu.uuid not in seen.serials]:
-        return _missing(f"GPU {gone[0][:64]} is not there")
+        return _missing(f"GPU {gone[0][:64]} is missing")
     if seen.pending:
-        return _missing("the driver still asks for a reset")
+        return _missing("the driver still requests a reset")
     if seen.causes:
-        return _missing("no reset that closes its causes was seen")
+        return _missing("no reset closed its causes")
     accused = [gpu.uuid for gpu in before.gpus if gpu.accused]
-    whole = bool(accused) and seen.resets.issuperset(accused)
-    if not whole and not seen.resets.isdisjoint(accused):
+    all_reset = bool(accused) and seen.resets.issuperset(accused)
+    if not all_reset and not seen.resets.isdisjoint(accused):
         other = next(uuid for uuid in accused if uuid not in seen.resets)
-        return _missing(f"no reset of GPU {other[:64]} was seen, only of others")
-    how = "a reset of each GPU accused was seen" if whole else "nothing is pending any more"
-    return Proof(proven=True, clause=f"{how}, its causes closed, all its GPUs are there")
+        return _missing(f"no reset of GPU {other[:64]} was observed, only of others")
+    how = "each accused GPU was reset" if all_reset else "no reset is pending"
+    return Proof(proven=True, clause=f"{how}, its causes closed, all its GPUs are present")
 
 
 def _restart_driver(before: RepairBefore, seen: Seen) -> Proof:
@@ -217,13 +216,13 @@ def _restart_driver(before: RepairBefore, seen: Seen) -> Proof:
         return _missing(seen.stale)
     loaded = bool(before.gpus) and seen.resets.issuperset(gpu.uuid for gpu in before.gpus)
     if not (loaded or _rebooted(before, seen)):
-        return _missing("no new load of the driver was seen")
+        return _missing("the driver was not reloaded")
     wanted = max(seen.expected_gpus, len(before.gpus))
     if len(seen.serials) < wanted:
-        return _missing(f"{len(seen.serials)} of {wanted} GPUs are there")
+        return _missing(f"{len(seen.serials)} of {wanted} GPUs are present")
     return Proof(
         proven=True,
-        clause=f"the driver loaded again with {printable.count(len(seen.serials), 'GPU')}",
+        clause=f"the driver was reloaded with {printable.count(len(seen.serials), 'GPU')}",
     )
 
 
@@ -233,29 +232,29 @@ def _rebooted(before: RepairBefore, seen: Seen) -> bool:
 
 def _restart_node(before: RepairBefore, seen: Seen) -> Proof:
     if not _rebooted(before, seen):
-        return _missing("the node runs the boot of before")
+        return _missing("the node did not reboot")
     if seen.ready != "True":
-        return _missing("the node booted again and is not Ready")
+        return _missing("the node rebooted and is not Ready")
     if seen.old_heartbeat:
-        return _missing("the kubelet's last word is from before")
+        return _missing("the kubelet has not reported since")
     if seen.stale:
-        return _missing(f"the node booted again, but {seen.stale}")
+        return _missing(f"the node rebooted, but {seen.stale}")
     return Proof(proven=True, clause="new boot, Ready, and a health status of that boot")
 
 
 def _replace(before: RepairBefore, seen: Seen) -> Proof:
     if seen.node_uid != before.node_uid:
-        return Proof(proven=True, clause="the Node is another one")
+        return Proof(proven=True, clause="the Node was replaced")
     if seen.stale:
         return _missing(seen.stale)
     accused = {gpu.serial for gpu in before.gpus if gpu.accused and gpu.serial}
     if not accused:
-        return _missing("the Node is the one of before")
+        return _missing("the Node was not replaced")
     if accused & set(seen.serials.values()):
-        return _missing("the GPUs accused are still there")
+        return _missing("the accused GPUs are still present")
     if len(seen.serials) < len(before.gpus):
-        return _missing(f"{len(seen.serials)} of {len(before.gpus)} GPUs are there")
-    return Proof(proven=True, clause="the GPUs accused were exchanged")
+        return _missing(f"{len(seen.serials)} of {len(before.gpus)} GPUs are present")
+    return Proof(proven=True, clause="the accused GPUs were replaced")
 
 
 _PROOFS: Final[Mapping[Step, Callable[[RepairBefore, Seen], Proof]]] = {

@@ -1,8 +1,7 @@
-"""Objects that a repair is asked through: which one it is, and whether it may be asked.
+"""Objects that repairs are requested through: find the object and decide whether to request.
 
-What the edge read comes in as it is, refusals included; what is not there, or is something else
-than expected, does not match, and no shape of an object is an error. Whether a step happened is
-never decided here: `rules.repair.ladder` does that, by the node.
+Input is the result of a read, refusals included. Missing or unexpected fields do not match, and no
+shape of an object is an error. `rules.repair.ladder` decides whether a step happened, by the node.
 """
 
 from collections.abc import Mapping
@@ -24,16 +23,16 @@ _MESSAGE_SHOWN: Final = 200
 
 
 class ReadState(StrEnum):
-    """What became of reading an object."""
+    """The outcome of reading an object."""
 
     FOUND = "Found"
     ABSENT = "Absent"
-    """The API server itself says that there is none of that name."""
+    """The API server itself answered that it does not exist."""
     NOT_SERVED = "NotServed"
-    """Nobody serves the kind: its definition is not installed."""
+    """The kind is not served: its CRD is not installed."""
     FORBIDDEN = "Forbidden"
     UNREAD = "Unread"
-    """No answer, or one that says nothing about the object."""
+    """No answer, or one without information about the object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +41,21 @@ class ObjectSeen:
 
     state: ReadState
     read_at: float
-    """When the answer came."""
+    """Time of the answer."""
     found: tuple[Json, ...] = ()
     api_version: str = ""
-    """The version that was asked, where the adapter leaves it to the cluster."""
+    """The version that was read, if the adapter leaves it to the cluster."""
     why: str = ""
-    """What the API server said instead, a clause."""
+    """Why it was not found, as a clause."""
     failing_since: float | None = None
-    """Since when reading it says nothing, as far as this process knows."""
+    """Since when this process cannot read it."""
 
 
 # ------------------------------------------------------------------ values in JSON of any shape
 
 
 def at(json: Json, path: str) -> Any:
-    """The value under a dotted path; None where there is none."""
+    """Return the value under a dotted path; None without one."""
     found: Any = json
     for name in path.split("."):
         found = _dict(found).get(name)
@@ -64,7 +63,7 @@ def at(json: Json, path: str) -> Any:
 
 
 def annotation(json: Json, key: str) -> str:
-    """An annotation of the object; "" where there is none."""
+    """Return an annotation of the object; "" without one."""
     found = _dict(at(json, "metadata.annotations")).get(key)
     return found if isinstance(found, str) else ""
 
@@ -80,19 +79,19 @@ def version_of(json: Json) -> str:
 
 
 def is_deleting(json: Json) -> bool:
-    """Whether it is on its way out."""
+    """Return whether the object is being deleted."""
     return at(json, "metadata.deletionTimestamp") is not None
 
 
 def holds(wanted: ConditionIs, json: Json) -> bool:
-    """Whether the object shows the condition."""
+    """Return whether the object has the condition."""
     shown = _condition(json, wanted.type)
     because = wanted.reason in {"", _string(shown.get("reason"))}
     return because and _string(shown.get("status")) == wanted.status
 
 
 def merged(onto: Json, patch: Json) -> dict[str, Any]:
-    """Two merge patches as one; the second wins."""
+    """Return two merge patches as one; the second wins."""
     result = dict(onto)
     for key, value in patch.items():
         known = result.get(key)
@@ -102,7 +101,7 @@ def merged(onto: Json, patch: Json) -> dict[str, Any]:
 
 
 def _condition(json: Json, kind: str) -> Json:
-    """The condition of this type; {} where there is none."""
+    """Return the condition of this type; {} without one."""
     listed = at(json, "status.conditions")
     for one in listed if isinstance(listed, list) else ():
         if _dict(one).get("type") == kind:
@@ -122,7 +121,7 @@ def _dict(value: object) -> Json:
 
 
 def address_of(target: RepairTarget) -> ObjectAddress:
-    """Where the object on record is."""
+    """Return the address of the recorded object."""
     return ObjectAddress(
         api_version=target.api_version,
         resource=target.resource,
@@ -132,7 +131,7 @@ def address_of(target: RepairTarget) -> ObjectAddress:
 
 
 def target_of(address: ObjectAddress, found: Json | None) -> RepairTarget:
-    """What goes on record of an object: as it was found, or as it is going to be called."""
+    """Return the target to record: the object as found, or as it will be created."""
     name, namespace = at(found or {}, "metadata.name"), at(found or {}, "metadata.namespace")
     return RepairTarget(
         api_version=address.api_version,
@@ -146,14 +145,14 @@ def target_of(address: ObjectAddress, found: Json | None) -> RepairTarget:
 def new_address(
     action: NewObject, request: str, facts: RequestFacts, own_namespace: str
 ) -> ObjectAddress | str:
-    """Where a new object is made, or a clause that says why it cannot be."""
+    """Return the address of a new object, or a clause with why it cannot be created."""
     name = adapter.filled_text(action.meta.get("name", ""), facts.values) or request
     named = {adapter.OWN_NAMESPACE: own_namespace}
     namespace = adapter.filled_text(action.meta.get("namespace", ""), named)
     if not object_name.is_object_name(name) or (
         namespace and not object_name.is_object_name(namespace)
     ):
-        return "its name is no name that an object can have"
+        return "its name is not a valid object name"
     return ObjectAddress(
         api_version=action.api_version,
         resource=action.resource,
@@ -163,7 +162,7 @@ def new_address(
 
 
 def the_one(action: Replacement, node: str, found: tuple[Json, ...]) -> Json | str:
-    """The one object of a list that names the node, or why there is not exactly one."""
+    """Return the only object of a list that names the node, or why there is not exactly one."""
     matching = [json for json in found if at(json, action.node_field) == node]
     if len(matching) != 1:
         count = f"{len(matching) or 'none'}"
@@ -172,7 +171,7 @@ def the_one(action: Replacement, node: str, found: tuple[Json, ...]) -> Json | s
     name, namespace = at(matching[0], "metadata.name"), at(matching[0], "metadata.namespace")
     good = _is_name(name) and uid_of(matching[0])
     if not good or (namespace is not None and not _is_name(namespace)):
-        return f"the one of the {action.resource} that belongs to the node has no usable name"
+        return f"the object of the node among the {action.resource} has no valid name"
     return matching[0]
 
 
@@ -185,75 +184,75 @@ def _is_name(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAssessment:
-    """What follows for the call: nothing of it set means that it may go."""
+    """Whether a request may be sent: yes, if no field is set."""
 
     asked: bool = False
-    """It was asked for already, by this leader or an earlier one."""
+    """It was sent already, by this leader or an earlier one."""
     waits: str = ""
-    """A clause: as long as this holds nobody is asked."""
+    """Why the request waits, as a clause."""
     cannot: str = ""
-    """A clause: it cannot be asked for; said, tried again, and failed in the end."""
+    """Why the request is impossible, as a clause; it is retried until the step fails."""
 
 
 GOES: Final = AskAssessment()
 
 
 def is_ours(json: Json, request: str) -> bool:
-    """Whether the object carries this very request."""
+    """Return whether the object carries this request."""
     return bool(request) and annotation(json, names.ANNOTATION_REPAIR).startswith(f"{request} ")
 
 
 def of_label(action: NodeLabel, request: str, node: NodeView) -> AskAssessment:
-    """Whether the label may be set: nobody else's is overwritten."""
+    """Return whether the label may be set; values of other programs are not overwritten."""
     found = node.labels.get(action.label)
     noted = node.annotations.get(names.ANNOTATION_REPAIR, "").startswith(f"{request} ")
     if noted or found == action.value:
-        # The same was asked for before; it is followed and not written again.
+        # An equal request exists: it is followed and not written again.
         return AskAssessment(asked=True)
     if found is not None:
-        return AskAssessment(waits=f"the Node has {action.label} from somebody else")
+        return AskAssessment(waits=f"the Node has {action.label} from another program")
     deleting = node.metadata.deletion_timestamp is not None
     return AskAssessment(waits="the Node is being deleted") if deleting else GOES
 
 
-def of_new_object(request: str, words: str, json: Json | None) -> AskAssessment:
-    """Whether the object may be made; None: it is certainly not there."""
+def of_new_object(request: str, label: str, json: Json | None) -> AskAssessment:
+    """Return whether the object may be created; `json` None means that it does not exist."""
     if json is None:
         return GOES
     if is_ours(json, request):
         return AskAssessment(asked=True)
-    return AskAssessment(waits=f"{words} is there and was not made for this step")
+    return AskAssessment(waits=f"{label} exists and was not created for this step")
 
 
 def of_replacement(
-    action: Replacement, request: str, words: str, json: Json | None, *, node: str, uid: str
+    action: Replacement, request: str, label: str, json: Json | None, *, node: str, uid: str
 ) -> AskAssessment:
-    """Whether the provider's object may be quarantined or deleted; `uid` is the one on record."""
+    """Return whether the provider's object may be annotated or deleted; `uid` is recorded."""
     deletes = not action.annotation
     if json is not None and is_ours(json, request):
         return AskAssessment(asked=True)
     if deletes and uid and (json is None or uid_of(json) != uid or is_deleting(json)):
-        # It went after the step was on record: nothing is left to ask for.
+        # It was deleted after the step was recorded: nothing is left to request.
         return AskAssessment(asked=True)
     if json is None:
-        return AskAssessment(cannot=f"there is no {words}")
+        return AskAssessment(cannot=f"there is no {label}")
     if uid and uid_of(json) != uid:
-        return AskAssessment(cannot=f"{words} is another one than when the step was planned")
+        return AskAssessment(cannot=f"{label} was replaced after the step was planned")
     if at(json, action.node_field) != node:
-        return AskAssessment(cannot=f"{words} lacks field {action.node_field}={node}")
+        return AskAssessment(cannot=f"{label} lacks field {action.node_field}={node}")
     for kind in ("annotation", "label"):
         keys = _dict(at(json, f"metadata.{kind}s"))
         if refused := next((key for key in action.refuse if key in keys), ""):
-            return AskAssessment(waits=f"{words} has {kind} {refused}")
+            return AskAssessment(waits=f"{label} has {kind} {refused}")
     if is_deleting(json):
-        return AskAssessment(waits=f"{words} is being deleted")
-    # The same was asked for before; it is followed and not written again.
-    quarantined = action.annotation in _dict(at(json, "metadata.annotations"))
-    return AskAssessment(asked=not deletes and quarantined)
+        return AskAssessment(waits=f"{label} is being deleted")
+    # An equal request exists: it is followed and not written again.
+    annotated = action.annotation in _dict(at(json, "metadata.annotations"))
+    return AskAssessment(asked=not deletes and annotated)
 
 
-def given_up(action: NewObject, words: str, json: Json) -> str:
-    """Why the one that was asked gave up, a clause; "" while it has not."""
+def given_up(action: NewObject, label: str, json: Json) -> str:
+    """Return why the object reports failure, as a clause; "" if it does not."""
     wanted = action.failed
     if wanted is None or not holds(wanted, json):
         return ""
@@ -262,12 +261,12 @@ def given_up(action: NewObject, words: str, json: Json) -> str:
     status += f" ({wanted.reason[:_SHOWN]})" if wanted.reason else ""
     reason = "" if wanted.reason else _string(shown.get("reason"))[:_SHOWN]
     message = _string(shown.get("message"))[:_MESSAGE_SHOWN].strip().rstrip(".")
-    said = ": ".join(part for part in (reason, message) if part)
-    seen = f"{words} has condition {wanted.type}{status}"[:300]
-    return seen + (f" ({printable(said)})" if said else "")
+    detail = ": ".join(part for part in (reason, message) if part)
+    shown_condition = f"{label} has condition {wanted.type}{status}"[:300]
+    return shown_condition + (f" ({printable(detail)})" if detail else "")
 
 
 def is_over(action: NewObject, json: Json) -> bool:
-    """Whether an object that says when it is through is through or given up: it does no more."""
+    """Return whether an object that reports its end is done or has failed."""
     ends = (action.done, action.failed) if action.done is not None else ()
     return any(end is not None and holds(end, json) for end in ends)

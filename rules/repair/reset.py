@@ -1,8 +1,8 @@
-"""Whether a reset of some GPUs may begin: what the driver and the processes show, judged.
+"""Checks before a GPU reset: the driver's list of GPUs and the processes that use them.
 
 Called by `gpuward-agent reset-gpu`. A reset ends every process that has the GPU open, or fails
-because of it, so nobody may; and where a single reset breaks switches that GPUs share, all are or
-none is. What the driver's tool says of a reset proves nothing (`rules.repair.ladder` does).
+because of it, so no process may have it open. GPUs behind shared NVSwitches may have to be reset
+together. `rules.repair.ladder` proves a reset; the status of the driver's tool does not.
 """
 
 import re
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 QUERY: Final = ("uuid", "pci.bus_id", "persistence_mode", "mig.mode.current", "compute_cap")
-"""What `nvidia-smi --query-gpu` is asked for, in this order; drivers from R510 on know all."""
+"""Fields of `nvidia-smi --query-gpu`, in this order; drivers from R510 on have all of them."""
 MAX_GPUS: Final = 32
 SWITCHED_ALONE: Final = 9.0
-"""Compute capability (Hopper) from which a GPU behind NVSwitches can be reset alone without the
-fabric manager's part in it. Source: nvidia-smi(1), --gpu-reset."""
+"""Compute capability (Hopper) from which a GPU behind NVSwitches can be reset alone, without the
+fabric manager. Source: nvidia-smi(1), --gpu-reset."""
 _UUID: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _BUS_ID: Final = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-9a-fA-F])")
 _ON: Final = "enabled"
@@ -29,11 +29,11 @@ class ListedGpu:
     pci: str
     """Address with a domain of four digits, as /proc/driver/nvidia spells it."""
     persistent: bool
-    """The driver keeps it initialised although nobody uses it."""
+    """Persistence mode: the driver keeps it initialised without a client."""
     partitioned: bool
     """MIG is on."""
     capability: float | None
-    """Compute capability; None where it is not said."""
+    """Compute capability; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -49,7 +49,7 @@ class NotListedError(Exception):
 
 
 def uuids_of(text: str) -> tuple[str, ...]:
-    """The UUIDs in a list with commas. ValueError, a clause, for what is none."""
+    """Parse a comma-separated list of GPU UUIDs; ValueError with a clause if it is invalid."""
     found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found or len(found) > MAX_GPUS:
         raise ValueError(f"names {len(found)} GPUs; name 1 to {MAX_GPUS} by UUID")
@@ -59,7 +59,9 @@ def uuids_of(text: str) -> tuple[str, ...]:
 
 
 def listed(text: str) -> tuple[ListedGpu, ...]:
-    """The GPUs of `nvidia-smi --query-gpu=... --format=csv,noheader`. NotListedError otherwise."""
+    """Parse the output of `nvidia-smi --query-gpu=... --format=csv,noheader`; NotListedError if it
+    is invalid.
+    """
     return tuple(_listed(line) for line in text.splitlines() if line.strip())
 
 
@@ -86,7 +88,7 @@ def _listed(line: str) -> ListedGpu:
 
 
 def unfit(wanted: Sequence[str], gpus: Sequence[ListedGpu], *, switches: bool) -> str:
-    """Why these GPUs cannot be reset by themselves, a clause; "" where they can.
+    """Return why these GPUs cannot be reset by themselves, as a clause; "" if they can.
 
     `switches`: the node has NVSwitches.
     """
@@ -99,14 +101,14 @@ def unfit(wanted: Sequence[str], gpus: Sequence[ListedGpu], *, switches: bool) -
     old = [gpu for gpu in gpus if gpu.capability is None or gpu.capability < SWITCHED_ALONE]
     if switches and alone and old:
         return (
-            f"{len(wanted)} of {len(known)} GPUs behind NVSwitches of that generation are not "
+            f"{len(wanted)} of {len(known)} GPUs behind NVSwitches of that generation cannot be "
             "reset without the others"
         )
     return ""
 
 
 def held(holders: Iterable[Holder]) -> str:
-    """Who has the GPUs open, a clause; "" where nobody has."""
+    """Return which processes have the GPUs open, as a clause; "" if none has."""
     found = sorted(set(holders))
     if not found:
         return ""

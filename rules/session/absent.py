@@ -1,11 +1,10 @@
-"""A node without an open session: open one, take off a taint and cordon that nobody owns, or
+"""Decide for a node without an open session: open one, remove an orphaned taint and cordon, or
 watch.
 
-Called by `rules.session.decide.decide`. A taint and cordon that the API server does not let us
-take off is said in the session it belonged to, ended as that is, and in an Event where that
-session is gone too. Sessions whose objects vanished are created again: a deleted definition, a
-restored backup and the deletion of many sessions are no request. The deletion of one session ends
-its quarantine.
+Called by `rules.session.decide.decide`. If the API server refuses to remove a taint and cordon,
+the ended session reports it, or an Event on the node if that session was deleted. Lost sessions
+are created again: a deleted CRD, a restored backup and the deletion of many sessions are no
+request of an operator. The deletion of a single session ends its quarantine.
 """
 
 from dataclasses import replace
@@ -48,16 +47,16 @@ _AGENTS_REPORT_S = 300.0
 """An agent publishes within 60 s; its pod may have to be created and its image to be pulled."""
 _CHECK_AGAIN_S = 10.0
 STEP_CREATE_AGAIN: Final = "CreateAgain"
-"""A session that nobody deleted is created again."""
+"""Decision step that creates a lost session again."""
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """Open one where a fresh health status asks for it; take off a taint and cordon that nobody
-    owns any more.
+    """Return the decision: open a session for a fresh health status, or remove an orphaned taint
+    and cordon.
     """
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
-        # Before anything else: whoever follows a request would repair a node that serves.
+        # First of all: a leftover request would repair a node that is in service.
         taken = endings.withdraw_leftovers(seen, now, policy)
         if isinstance(taken, Decision):
             return taken
@@ -69,15 +68,15 @@ def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decisi
 
 
 def _not_opened(seen: NodeObservation, refusal: Refusal, now: float) -> Decision:
-    """There is no session to say it in: an Event on the node and the log do."""
-    message = f"No session is opened for a fault of this node: {refusal.why}."
+    """Return the decision that reports a refused session by an Event on the node and the log."""
+    message = f"No session could be opened for a fault of this node: {refusal.why}."
     key = f"{seen.name}/{refusal.reason}/NotOpened"
     event = node_event(seen.name, seen.uid, st.NEEDS_HUMAN, message, now, key)
     return Decision(
         step="NotOpened",
         because=refusal.why,
         blocked_by=refusal.reason,
-        message=f"No session is opened: {refusal.why}.",
+        message=f"No session could be opened: {refusal.why}.",
         writes=(event,) if refusal.permanent else (),
         wake_at=refusal.until,
     )
@@ -91,8 +90,8 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
     gone = [each for each in seen.deleted if not _named(seen, each.name)]
     ended = _ended_by_people(seen, now, policy)
     if (gone or ended) and now < seen.vanished.settled_at:
-        # Whether an operator deleted it shows when no other session goes with it.
-        because = "a session of the node is gone since a moment"
+        # It is an operator's deletion if no other session is deleted with it.
+        because = "a session of the node was deleted a moment ago"
         at = seen.vanished.settled_at
         return Decision(step="Watch", because=because, wake_at=at, unfinished=True)
     if node is not None and seen.vanished.lost:
@@ -104,21 +103,24 @@ def _decided(seen: NodeObservation, now: float, policy: Policy) -> Decision:
             return _ended_again(ended[0], node, seen, now)
     if node is not None and quarantine_taint.quarantined(node):
         return _orphan(node, seen, now, policy)
-    # What an ended session says of a taint and cordon that is off by now is taken back.
+    # An ended session stops reporting a taint and cordon that was removed since.
     ended_ones = (session for session in seen.siblings if not observation.is_open(session))
-    settled = tuple(w for one in ended_ones for w in _written(one, st.silent(one.status, now)))
+    settled = tuple(
+        w for one in ended_ones for w in _written(one, st.without_refused_write(one.status, now))
+    )
     if node is None:
         return Decision(step="NodeGone", writes=settled)
     if settled:
-        return Decision(step="Unmarked", because="a refused quarantine is off now", writes=settled)
+        because = "a taint and cordon whose removal was refused is gone"
+        return Decision(step="TaintRemoved", because=because, writes=settled)
     return _untainted(node, seen, now, policy)
 
 
 def _untainted(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """Nothing of a taint and cordon is in the way: open a session, or say why none is opened."""
+    """Return the decision for a node without taint and cordon: open a session, or why not."""
     for gone in seen.deleted if not seen.vanished.lost else ():
         if gone.spec.node_uid not in {"", node.uid}:
-            # A machine that is new under the old name inherits nobody's word about the old one.
+            # A new machine with the old name does not inherit the deletion of its session.
             continue
         if not _named(seen, gone.name) and _acting(seen, policy):
             return _recorded_deletion(gone.name, node, seen, policy)
@@ -155,7 +157,7 @@ def _reopened(
     policy: Policy,
     now: float,
 ) -> Decision:
-    """Take the session up again: what it asks for first, while it is still ended."""
+    """Return the decision that reopens a session: spec first, while it is still ended."""
     because = causes[0].reason
     if (session.spec.causes, session.spec.level) != (causes, level):
         patch = PatchSessionSpec(
@@ -166,11 +168,9 @@ def _reopened(
             level=level,
         )
         return Decision(step="Reopen", because=because, writes=(patch,))
-    # The causes that it had are gone from it: the timeline keeps for what it was opened each time.
+    # The earlier causes are replaced; the timeline keeps why it was opened each time.
     others = f" and {len(causes) - 1} more" if len(causes) > 1 else ""
-    message = (
-        f"Opened again for {quarantine.most_severe_reason(causes)}{others}: the session goes on."
-    )
+    message = f"Opened again for {quarantine.most_severe_reason(causes)}{others}."
     begun = QuarantineStatus(
         mode=str(session_mode(policy)),
         phase=str(Phase.PENDING),
@@ -179,7 +179,7 @@ def _reopened(
         message=message,
         conditions=session.status.conditions,
         timeline=session.status.timeline,
-        # What it had been is over; a merge patch would keep what is only left out.
+        # None removes the earlier evidence; a merge patch keeps omitted keys.
         evidence={
             **dict.fromkeys(session.status.evidence),
             **evidence_of(seen.health, causes, seen.external.incidents),
@@ -191,11 +191,14 @@ def _reopened(
 
 
 def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """A taint and cordon whose session ended, or that somebody deleted: a deletion is a cancel."""
+    """Return the decision for a taint and cordon of an ended or deleted session.
+
+    The deletion of a session cancels it.
+    """
     note = quarantine_taint.read_note(node)
     session = note.session if note else ""
     known = _named(seen, session)
-    # Else this process never saw it: an operator, a replaced definition, a restored backup?
+    # If it was not watched, the reason is unknown: an operator, a replaced CRD, a restored backup.
     watched = any(s.name == session for s in (*seen.vanished.ended, *seen.deleted))
     if session and not known and _asks_for_a_session(seen, policy, now):
         if not watched:
@@ -205,26 +208,26 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
     waits = seen.selected and seen.stale and now < until  # no agent reports of another node
     if session and not known and not watched and waits:
         # The health objects may have gone together with the sessions.
-        because = f"whether its fault is active is not known: {seen.stale}"
+        because = f"it is unknown whether its fault is active: {seen.stale}"
         again = min(until, now + _CHECK_AGAIN_S)
         return Decision(step="Watch", because=because, wake_at=again, unfinished=True)
     if (refusal := seen.refused.get(NodeWrite.REMOVE_TAINT)) is not None:
         if quarantine_taint.own_taint(node) is None and not node.spec.unschedulable:
-            # Annotations alone keep no work away: a new fault must not wait for who refuses.
+            # Annotations alone keep no pods away: a new fault does not wait for their removal.
             opening = _untainted(node, seen, now, policy)
             if opening.step == "Open":
                 return opening
         return _stays(node, session, seen, refusal, now)
     if not case.is_fresh(node):
         return Decision(
-            step="ReadNode", because="a taint and cordon is to come off", needs_fresh_node=True
+            step="ReadNode", because="a taint and cordon must be removed", needs_fresh_node=True
         )
     return Decision(
-        step="Unmark",
+        step="RemoveTaint",
         because="its session has ended" if known else "its session was deleted",
         writes=(
             case.remove_taint(node, session, orphan=bool(session)),
-            # Last: the taint and cordon comes off also where nothing can be put on record.
+            # Last: the taint and cordon is removed even if this cannot be recorded.
             *_taint_found(node, seen, now),
         ),
     )
@@ -233,8 +236,9 @@ def _orphan(node: NodeView, seen: NodeObservation, now: float, policy: Policy) -
 def _taint_found(
     node: NodeView, seen: NodeObservation, now: float
 ) -> tuple[WriteSessionStatus, ...]:
-    """Put on record that the ended session had quarantined the node, where it did not live to
-    report it: one that never touched its node may be taken up again.
+    """Return the write that records in an ended session that it had quarantined the node.
+
+    A session that never did may be reopened.
     """
     note = quarantine_taint.read_note(node)
     holder = next((s for s in seen.siblings if note and s.name == note.session), None)
@@ -247,46 +251,49 @@ def _taint_found(
 def _stays(
     node: NodeView, name: str, seen: NodeObservation, refusal: Refusal, now: float
 ) -> Decision:
-    """The taint and cordon cannot come off for now: report it where people look."""
+    """Return the decision that reports a taint and cordon that cannot be removed."""
     holder = next((session for session in seen.siblings if session.name == name), None)
     writes: tuple[Write, ...] = ()
     if holder is not None:
-        status = st.steady(st.saying(holder.status, refusal, now), holder.status)
+        status = st.steady(st.with_refused_write(holder.status, refusal, now), holder.status)
         writes = _written(holder, status)
-    # An ended session is blocked by nothing else than a taint and cordon that stays.
+    # An ended session has no other blocker.
     if refusal.permanent and (holder is None or not st.is_true(holder.status, "Blocked")):
-        message = f"The taint and cordon of session {name or '?'} stays: {refusal.why}."
-        key = f"{node.uid}/{name}/MarkStays"
+        message = (
+            f"The taint and cordon of session {name or '?'} cannot be removed: {refusal.why}."
+        )
+        key = f"{node.uid}/{name}/TaintStays"
         writes = (*writes, node_event(node.name, node.uid, st.NEEDS_HUMAN, message, now, key))
     return Decision(
-        step="MarkStays",
+        step="TaintStays",
         because=refusal.why,
         blocked_by=refusal.reason,
-        message=f"The taint and cordon stays: {refusal.why}.",
+        message=f"The taint and cordon cannot be removed: {refusal.why}.",
         writes=writes,
         wake_at=refusal.until,
     )
 
 
 def _written(session: QuarantineView, status: QuarantineStatus) -> tuple[WriteSessionStatus, ...]:
-    """That session's status where something changed; its reason alone is no change, since a
-    definition of an older release drops it, and nobody remembers that of a session that is over.
+    """Return the write of the session's status if it changed.
+
+    A changed `reason` alone does not count: the CRD of an older release drops the field.
     """
     return () if status == session.status else (st.write_of(session, status),)
 
 
 def _named(seen: NodeObservation, name: str) -> bool:
-    """Whether the node has a session of this name."""
+    """Return whether the node has a session of this name."""
     return any(session.name == name for session in seen.siblings)
 
 
 def _acting(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
-    """What asks for more than a report, by the last health status there is."""
+    """Return the incidents with a level above Report in the last health status."""
     return actionable(seen.health, seen.external.incidents, policy)
 
 
 def _asks_for_a_session(seen: NodeObservation, policy: Policy, now: float) -> bool:
-    """Whether a fault is active that no operator overrode."""
+    """Return whether a fault is active that no operator overrode."""
     faults = _acting(seen, policy)
     overridden = override.overridden_until(faults, seen.siblings, policy, now)
     return any(i.id not in overridden for i in faults)
@@ -295,7 +302,7 @@ def _asks_for_a_session(seen: NodeObservation, policy: Policy, now: float) -> bo
 def _ended_by_people(
     seen: NodeObservation, now: float, policy: Policy
 ) -> tuple[QuarantineView, ...]:
-    """Sessions of this machine that people ended and that are gone, while their request counts."""
+    """Return deleted sessions of this machine that an operator ended, with a valid override."""
     uids = {"", seen.node.uid} if seen.node is not None else set()
     return tuple(
         each
@@ -314,9 +321,9 @@ def _opened_again(
     policy: Policy,
     now: float,
 ) -> Decision:
-    """Open a session again that nobody deleted; its taint and cordon are on the node.
+    """Return the decision that creates a lost session again; its taint and cordon are on the node.
 
-    `spec` None: nobody knows what it was, it rests on what holds now.
+    `spec` None: the spec is unknown, and the active faults become its causes.
     """
     faults = _acting(seen, policy)
     causes = tuple(cause_of(incident) for incident in faults)
@@ -326,7 +333,7 @@ def _opened_again(
             node_name=node.name, node_uid=node.uid, boot_id=node.boot_id, level=level
         )
     then = (
-        "The taint and cordon stay and the session is opened again; to end it: kubectl gpuward "
+        "The taint and cordon stays and the session is created again; to end it: kubectl gpuward "
         f"release {node.name}."
     )
     spec = msgspec.structs.replace(spec, causes=appended(spec.causes, causes))
@@ -336,8 +343,8 @@ def _opened_again(
 def _ended_again(
     gone: QuarantineView, node: NodeView, seen: NodeObservation, now: float
 ) -> Decision:
-    """Create a session again that an operator ended, so that their request goes on to cover its
-    faults.
+    """Return the decision that creates a lost session again as released, so that the override
+    still covers its faults.
     """
     then = (
         "It is created again and released, so the node stays in service; to quarantine it: "
@@ -357,17 +364,15 @@ def _created(
     seen: NodeObservation,
     now: float,
 ) -> Decision:
-    why = seen.vanished.lost or "it was deleted while no gpuward-remediator led"
-    message = (
-        f"Session {name}{which} is gone and nobody is known to have asked for that: {why}. {then}"
-    )
+    why = seen.vanished.lost or "it was deleted while gpuward-remediator had no leader"
+    message = f"Session {name}{which} was lost without a known request: {why}. {then}"
     key = f"{node.uid}/{name}/{timestamps.format_time(now)[:13]}/SessionLost"
     event = node_event(node.name, node.uid, "QuarantineSessionLost", message, now, key)
     return Decision(
         step=STEP_CREATE_AGAIN,
         because=why,
         writes=(CreateSession(name=name, spec=spec), event),
-        # A refused create must not let this process forget what the session was.
+        # The spec stays in memory until the create succeeded.
         unfinished=True,
     )
 
@@ -375,10 +380,11 @@ def _created(
 def _recorded_deletion(
     name: str, node: NodeView, seen: NodeObservation, policy: Policy
 ) -> Decision:
-    """Write the deleted session again as a released one, so that its incidents stay quiet.
+    """Return the decision that creates a deleted session as released, so that its incidents open
+    no new one.
 
-    A session that does exist answers 409: a lagging cache does no damage here. What its causes
-    had been is remembered as long as this process saw them.
+    An existing session answers 409, so a lagging cache does no damage. The earlier causes are
+    known while this process runs.
     """
     gone = next((session.spec.causes for session in seen.deleted if session.name == name), ())
     spec = QuarantineSpec(

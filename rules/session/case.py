@@ -1,7 +1,7 @@
-"""One session as its rules look at it: the object, the observation, the policy, the moment.
+"""The input of one decision about a session: the object, the observation, the policy, the time.
 
-Shared by `rules.session.decide` and its phase rules; turns an updated status into a `Decision`
-whose writes are only those that change something.
+Shared by `rules.session.decide` and the phase rules. It turns an updated status into a `Decision`
+that contains only writes that change something.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ from rules.session.causes import (
 from rules.session.observation import NodeObservation, Staleness
 
 RECHECK_S: Final = 60.0
-"""Every open session is decided at least this often, whatever the watches say."""
+"""Every open session is reconciled at least this often, without any watch event."""
 _EVENT_KIND: Final = {
     Phase.PENDING: "Normal",
     Phase.MARKED: "Warning",
@@ -63,7 +63,7 @@ _EVENT_KIND: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Everything one decision about an existing session rests on."""
+    """The input of one decision about an existing session."""
 
     session: QuarantineView
     seen: NodeObservation
@@ -72,8 +72,8 @@ class Case:
 
     @cached_property
     def status(self) -> QuarantineStatus:
-        """The status as stored, with what its drain has done since and which cause is more severe
-        by now; a session that has not begun starts as Pending here.
+        """The stored status with current drain progress and raised severities; Pending if the
+        session is new.
         """
         return st.with_more_severe(self._stored, self.session.spec.causes, self.now)
 
@@ -83,10 +83,9 @@ class Case:
         if stored.phase == Phase.DRAINING and self.seen.plan is not None:
             return touched(stored, drain=self.seen.plan.status(stored.drain or DrainStatus()))
         if stored.phase:
-            said = self.seen.external.incidents
-            return touched(
-                stored, evidence=override.level_evidence(self.session, self.seen.health, said)
-            )
+            external_incidents = self.seen.external.incidents
+            evidence = override.level_evidence(self.session, self.seen.health, external_incidents)
+            return touched(stored, evidence=evidence)
         boot = self.seen.node.boot_id if self.seen.node else ""
         begun = QuarantineStatus(
             mode=str(session_mode(self.policy)),
@@ -103,8 +102,8 @@ class Case:
         return st.noted(begun, "Pending", self._opening(), self.now)
 
     def _opening(self) -> str:
-        """That the session is opened, and what for where an operator ended one for the same
-        fault.
+        """Return the first timeline message: with what is new if an operator ended an earlier
+        session for the same fault.
         """
         incidents = self.seen.health.status.incidents if self.seen.health is not None else ()
         ids = {cause.incident for cause in self.session.spec.causes}
@@ -116,17 +115,17 @@ class Case:
 
     @property
     def phase(self) -> Phase:
-        """Where the session stands."""
+        """The current phase."""
         return Phase(self.status.phase)
 
     @property
     def phase_since(self) -> float:
-        """When it got there."""
+        """When the phase began."""
         return timestamps.parse_time(self.status.phase_since) or self.now
 
     @property
     def shadow(self) -> bool:
-        """Whether this session only says what it would do."""
+        """Whether this session only reports what it would do."""
         return self.status.mode == Mode.SHADOW
 
     @property
@@ -138,24 +137,24 @@ class Case:
 
     @cached_property
     def taint_state(self) -> QuarantineState:
-        """What of our taint and cordon is on the node."""
+        """Which parts of the session's taint and cordon are on the node."""
         return quarantine_state(self.node, self.session.name)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """The causes that hold and ask for more than a report."""
+        """The active causes with a level above Report."""
         return open_causes(self.session, self._context)
 
     @property
     def asked_for(self) -> str:
-        """The causes in words: those that hold, else those that it was all done for."""
+        """A clause with the active causes, else with all of the session."""
         if self.causes:
             return messages.causes_clause(self.causes)
-        return f"{messages.causes_clause(self.session.spec.causes)}, closed by now"
+        return f"{messages.causes_clause(self.session.spec.causes)}, now closed"
 
     @cached_property
     def reported(self) -> tuple[Cause, ...]:
-        """The causes that hold and that the policy only reports by now."""
+        """The active causes that the current policy only reports."""
         return reported_causes(self.session, self._context)
 
     @property
@@ -170,9 +169,8 @@ class Case:
 
     @property
     def no_data(self) -> str:
-        """Why nothing can be said to be well; "" where the health status can be believed, and for
-        a node that no agent ever judged: there nobody but those who brought it here could say
-        more.
+        """Why the health of the node is unknown; "" if the health status is fresh, or if only
+        external findings opened the session and no agent ever reported on the node.
         """
         sources = {cause.source for cause in self.session.spec.causes}
         if sources != {external.SOURCE} or self.seen.stale != Staleness.NO_HEALTH_STATUS:
@@ -181,25 +179,25 @@ class Case:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing asks for the quarantine any more: all is closed, or only reported.
+        """Whether no cause requires the quarantine: all are closed or only reported.
 
-        A health status that is stale closes nothing; what the policy says holds without one.
+        A stale health status closes no cause. The policy applies without a health status.
         """
         return not self.causes and (not self.no_data or bool(self.reported))
 
     @property
     def drains(self) -> bool:
-        """Whether pods are to leave, as the session's level and the policy are now."""
+        """Whether the current level and policy require a drain."""
         return level_in_effect(self.session, self.causes, self.policy) == Level.DRAIN
 
     @property
     def severity(self) -> str:
-        """The most severe of the open causes, else of all."""
+        """The highest severity of the active causes, else of all."""
         return worst(self.causes or self.session.spec.causes)
 
     @property
     def primary(self) -> QuarantineView:
-        """The oldest open session of this node: the others join it."""
+        """The oldest open session of this node; the others are merged into it."""
         uid = self.node.uid
         others_open = [
             other
@@ -221,10 +219,11 @@ class Case:
         hand_over: bool = False,
         wake_at: float | None = None,
     ) -> Decision:
-        """`before`, then the label if it lags, the status if it changed, Events, `after`.
+        """Return the writes: `before`, an outdated label, a changed status, Events, `after`.
 
-        Who waits for a phase and then looks at the node finds the label as the phase says. What
-        the API server refused a moment ago is left out, and the status reports it instead.
+        The label comes before the status, so that a client that waits for a phase finds the label
+        up to date. Writes that the API server refused a moment ago are left out, and the status
+        reports the refusal.
         """
         node_written = any(not isinstance(write, DeleteTestJob) for write in before)
         label = self._label(status, node_written)
@@ -233,11 +232,11 @@ class Case:
         refusal = next(filter(None, map(self.refusal, wanted)), None)
         refusal = refusal or self.seen.refused.get(NodeWrite.SPEC)
         if refusal is not None:
-            status = st.saying(status, refusal, self.now)
+            status = st.with_refused_write(status, refusal, self.now)
             again_at = refusal.until or self.now
             wake_at = min(wake_at or again_at, again_at)
         else:
-            status = st.silent(status, self.now)
+            status = st.without_refused_write(status, self.now)
         status = st.named(status, self.session.spec.causes)
         status = st.steady(status, self.session.status)
         if status != self.session.status:
@@ -256,7 +255,7 @@ class Case:
         )
 
     def refusal(self, write: Write) -> Refusal | None:
-        """The API server's recent answer to such a write on this node, when it was no."""
+        """Return the API server's recent refusal of such a write on this node; None without."""
         kind = st.kind_of(write)
         return self.seen.refused.get(kind) if kind is not None else None
 
@@ -279,7 +278,7 @@ class Case:
         )
 
     def _events(self, status: QuarantineStatus) -> tuple[EmitEvent, ...]:
-        """One Event per change of phase, and one when an operator becomes needed."""
+        """Return an Event for a new phase, and one when operator action becomes necessary."""
         events = []
         if status.phase != self.session.status.phase:
             phase = Phase(status.phase)
@@ -291,14 +290,14 @@ class Case:
     def _event(self, kind: str, reason: str, status: QuarantineStatus) -> EmitEvent:
         node = self.seen.node
         uid = self.session.spec.node_uid or (node.uid if node else "")
-        shadow = "Shadow, nothing was touched: " if self.shadow else ""
+        shadow = "Shadow, no changes were made: " if self.shadow else ""
         message = f"{shadow}{status.message}"
         key = f"{self.session.metadata.uid}/{reason}/{status.phase_since}"
         return node_event(self.seen.name, uid, reason, message, self.now, key, kind)
 
 
 def remove_taint(node: NodeView, session: str, *, orphan: bool = False) -> RemoveTaint:
-    """The write that takes our taint and cordon off `node`."""
+    """Return the write that removes the taint and cordon from `node`."""
     return RemoveTaint(
         node=node.name,
         node_uid=node.uid,
@@ -309,10 +308,10 @@ def remove_taint(node: NodeView, session: str, *, orphan: bool = False) -> Remov
 
 
 def is_fresh(node: NodeView) -> bool:
-    """Whether the node was read for this very decision, managers included."""
+    """Return whether the node was read for this decision, managed fields included."""
     return isinstance(node, FreshNode)
 
 
 def touched(status: QuarantineStatus, **changes: object) -> QuarantineStatus:
-    """`status` with some fields replaced."""
+    """Return `status` with some fields replaced."""
     return msgspec.structs.replace(status, **changes)

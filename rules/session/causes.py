@@ -1,8 +1,8 @@
-"""Causes: which incidents open a session, which keep it open, and what a session is called.
+"""Causes of a session: which incidents open it, which keep it open, and the session's name.
 
-Pure reading of a health status, of what others say on the Node, the sessions there are and the
-policy. A detector's cause is open while its incident is active in a fresh health status; while the
-health status is stale it stays as it was. What others say on the Node needs no health status.
+Pure functions of a health status, external findings on the Node, the sessions and the policy. A
+detector's cause is open while its incident is active in a fresh health status. A stale health
+status changes no cause. External findings on the Node need no health status.
 """
 
 import hashlib
@@ -20,35 +20,36 @@ from rules.catalog import reason
 from rules.catalog.reason import Level, Severity
 from rules.policy.policy import Policy
 from rules.session import observation
+from rules.session import status as st
 from rules.session.external import SOURCE as EXTERNAL
 from rules.session.external import holds, is_external, trigger_of
 from rules.session.observation import FleetSnapshot, NodeObservation
 from rules.session.validation import result as test_result
 
 MAX_CAUSES: Final = 32
-"""How many causes we write into a session; the others are in the health status."""
+"""Causes that gpuward writes into a session; the others are in the health status."""
 CRD_CAUSES: Final = 64
-"""How many the definition of GPUQuarantine allows (`daemonset/crds`): people may write as many."""
+"""Causes that the CRD of GPUQuarantine allows: operators may write as many."""
 EVIDENCE_INVENTORY: Final = "inventory"
-"""In `status.evidence`: the GPUs that there were when the session opened."""
+"""In `status.evidence`: the GPUs of the node when the session opened."""
 _MAX_GPUS: Final = 64
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 DETECTOR: Final = "Detector"
 """`source` of a cause that an agent's health status opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"
-"""`spec.release.by` of the record that stands in for a session somebody deleted."""
+"""`spec.release.by` of the record that replaces a deleted session."""
 
 
 def level_of(incident: IncidentStatus, policy: Policy) -> str:
-    """What to do about an incident: the policy's word wins over the agent's."""
+    """Return the level for an incident: the policy overrides the agent."""
     return policy.level_of(incident.reason, incident.level)
 
 
 def actionable(
     health: HealthView | None, external: Iterable[IncidentStatus], policy: Policy
 ) -> tuple[IncidentStatus, ...]:
-    """Active incidents that ask for more than a report: Fatal first, then oldest."""
+    """Return active incidents with a level above Report: Fatal first, then oldest."""
     found = [
         incident
         for incident in (*_of_agent(health), *external)
@@ -60,40 +61,39 @@ def actionable(
 
 
 def fresh_incidents(seen: NodeObservation, policy: Policy) -> tuple[IncidentStatus, ...]:
-    """The actionable incidents of a health status that may be believed, and of others."""
+    """Return actionable incidents of a fresh health status and of external detectors."""
     return actionable(None if seen.stale else seen.health, seen.external.incidents, policy)
 
 
 def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
-    """An agent's incidents; one that claims to be of others is nobody's."""
+    """Return the agent's incidents without those that use the id prefix of external findings."""
     incidents = health.status.incidents if health is not None else ()
     return tuple(incident for incident in incidents if not is_external(incident.id))
 
 
 def ended_by_operator(session: QuarantineView) -> bool:
-    """Whether an operator said that the node is to be in service, whatever the health status
-    says.
-    """
+    """Return whether an operator returned the node to service regardless of its health status."""
     if session.spec.release is not None:
         return True
     return any(
-        entry.step in {"Cancelled", "Released"} and entry.by == "person"
+        entry.step in {"Cancelled", "Released"} and entry.by == st.BY_OPERATOR
         for entry in session.status.timeline
     )
 
 
-def manual_session_name(node: str, word: str) -> str:
-    """The name of a session that an operator opens; `word` is eight hexadecimal digits that no
-    other has. By this form, and by that of `session_name`, an agent's evidence is reported from
-    another's (daemonset/base/agent-admission.yaml).
+def manual_session_name(node: str, suffix: str) -> str:
+    """Return the name of a session that an operator opens.
+
+    `suffix` is eight unique hexadecimal digits. The agent's admission policy recognizes evidence
+    by the two forms of names (daemonset/base/agent-admission.yaml).
     """
-    return object_name.name_from(node, f"-by-hand-{word}")
+    return object_name.name_from(node, f"-by-hand-{suffix}")
 
 
 def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineView]) -> str:
-    """Deterministic, so that two writers cannot open two sessions for one incident.
+    """Return a deterministic name, so that two writers cannot open two sessions for one incident.
 
-    Names that history still holds are passed over: it may have forgotten an earlier session.
+    Names of existing sessions are skipped: history may have dropped an earlier session.
     """
     known = list(sessions)
     ended = sum(
@@ -112,12 +112,12 @@ def session_name(node: NodeView, incident: str, sessions: Iterable[QuarantineVie
 
 
 def cause_of(incident: IncidentStatus) -> Cause:
-    """An incident as a cause in a session's spec."""
+    """Return the incident as a cause in a session's spec."""
     return Cause(
         source=EXTERNAL if is_external(incident.id) else DETECTOR,
         incident=incident.id,
         reason=incident.reason[:63],
-        # The CRD knows three words; a newer agent's other word counts as Degraded.
+        # The CRD has three severities; an unknown one of a newer agent counts as Degraded.
         severity=str(list(Severity)[reason.severity_rank(incident.severity)]),
         message=incident.evidence[0][:512] if incident.evidence else "",
     )
@@ -125,18 +125,18 @@ def cause_of(incident: IncidentStatus) -> Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseContext:
-    """What says at one moment which causes of a session hold."""
+    """The state that decides which causes of a session are active."""
 
     node: NodeView | None
     health: HealthView | None
     stale: str
-    """Why the health status cannot be believed; "" when it can."""
+    """Why the health status is stale; "" if it is fresh."""
     policy: Policy
     now: float
 
 
 def cause_context(node: NodeView, snapshot: FleetSnapshot) -> CauseContext:
-    """The node as the snapshot has it."""
+    """Return the context of the node in the snapshot."""
     known = snapshot.memo.get(node.name)
     if not isinstance(known, CauseContext) or known.node is not node:
         health, policy, now = snapshot.healths.get(node.name), snapshot.policy, snapshot.now
@@ -147,7 +147,7 @@ def cause_context(node: NodeView, snapshot: FleetSnapshot) -> CauseContext:
 
 
 def open_causes(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...]:
-    """The causes that hold and ask for more than a report."""
+    """Return the active causes with a level above Report."""
     return tuple(
         cause
         for cause in _holding(session, context)
@@ -156,14 +156,16 @@ def open_causes(session: QuarantineView, context: CauseContext) -> tuple[Cause, 
 
 
 def reported_causes(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...]:
-    """The causes that hold and that the policy, as it is now, only reports."""
+    """Return the active causes that the current policy only reports."""
     asking = open_causes(session, context)
     return tuple(c for c in _holding(session, context) if c not in asking)
 
 
 def _holding(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...]:
-    """People's causes always, detectors' while their incident is active, others' while they say
-    so, a failed test until something was done about it.
+    """Return the active causes.
+
+    An operator's cause is always active, a detector's while its incident is, an external one while
+    its trigger matches, a failed test until the node was repaired or rebooted.
     """
     no_data = (bool(context.stale) or context.health is None) and not _closed_once(
         session, context
@@ -171,21 +173,22 @@ def _holding(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...
     active = active_ids(context.health)
     uid = session.spec.node_uid
 
-    def stands(cause: Cause) -> bool:
+    def is_active(cause: Cause) -> bool:
         if cause.source == EXTERNAL:
             return holds(cause, uid, context.node, context.policy, context.now)
         if cause.source == test_result.SOURCE:
             return test_result.holds(cause, session)
         return no_data or cause.source == "Human" or cause.incident in active
 
-    return tuple(cause for cause in session.spec.causes if stands(cause))
+    return tuple(cause for cause in session.spec.causes if is_active(cause))
 
 
 def _closed_once(session: QuarantineView, context: CauseContext) -> bool:
-    """Whether a stale health status, too, says what had closed: it stays as it was. What closes
-    all causes of detectors is booked as Validating; a session that the word of people or of others
-    keeps from that has nothing else to remember it by, and a boot is a minute without a health
-    status. An object that no agent has filled yet says nothing.
+    """Return whether closed incidents of a stale health status still count as closed.
+
+    Phase Validating records that all detector causes closed. A session that an operator's or an
+    external cause keeps out of Validating has no such record, and each boot makes the health
+    status stale for a minute. An object that no agent has filled yet does not count.
     """
     health = context.health
     if health is None or health.doubt or not health.status.observed_at:
@@ -198,20 +201,18 @@ def _closed_once(session: QuarantineView, context: CauseContext) -> bool:
 def active_ids(
     health: HealthView | None, external: Iterable[IncidentStatus] = ()
 ) -> frozenset[str]:
-    """Ids of what is active by the health status, and of what others say."""
+    """Return the ids of active incidents of the health status and of external findings."""
     incidents = health.status.incidents if health is not None else ()
     return frozenset(i.id for i in (*incidents, *external) if i.active)
 
 
 def needs_no_health_status(causes: Iterable[Cause]) -> bool:
-    """Whether any of the causes stands without an agent's health status: an operator's, of others,
-    a test's.
-    """
+    """Return whether any cause is independent of the health status: manual, external or a test."""
     return any(cause.source in {"Human", EXTERNAL, test_result.SOURCE} for cause in causes)
 
 
 def _allowed(cause: Cause, session: QuarantineView, policy: Policy) -> str:
-    """The most that the policy lets a cause ask for; what people ask for is theirs to say."""
+    """Return the highest level that the policy allows for a cause; it limits no manual cause."""
     most = str(Level.DRAIN)
     if cause.source == "Human":
         return most
@@ -220,8 +221,9 @@ def _allowed(cause: Cause, session: QuarantineView, policy: Policy) -> str:
 
 
 def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Policy) -> str:
-    """What the session may do now for `causes`: its own level, and no more than the policy has
-    for the most severe of them. Both may change while the session waits or drains.
+    """Return the level to act on: the session's own, limited by the policy for `causes`.
+
+    Both may change while the session waits or drains.
     """
     allowed = max(
         (_allowed(c, session, policy) for c in causes),
@@ -234,7 +236,7 @@ def level_in_effect(session: QuarantineView, causes: Iterable[Cause], policy: Po
 def causes_now(
     session: QuarantineView, node: NodeView, snapshot: FleetSnapshot
 ) -> tuple[Cause, ...]:
-    """The causes that hold at the snapshot's moment and ask for more than a report."""
+    """Return the active causes with a level above Report in the snapshot."""
     context = cause_context(node, snapshot)
     key = f"causes of {session.name}"
     known = snapshot.memo.get(key)
@@ -244,23 +246,21 @@ def causes_now(
 
 
 def causes_in_effect(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[Cause, ...]:
-    """The causes whose severity and reasons count now (`Case.severity`): `causes_now`, else
-    all.
-    """
+    """Return the causes that severity and reason are taken from: `causes_now`, else all."""
     node = snapshot.nodes.get(session.spec.node_name)
     found = causes_now(session, node, snapshot) if node is not None else ()
     return found or session.spec.causes
 
 
 def holds_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
-    """Whether a cause of the session still holds and asks for more than a report."""
+    """Return whether a cause of the session is active with a level above Report."""
     return not session.spec.causes or bool(causes_now(session, node, snapshot))
 
 
 def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> bool:
-    """Whether the session's causes ask for an empty node, as level and policy are now.
+    """Return whether the active causes require a drain at the current level and policy.
 
-    The level in its spec was right when it was written; policy, people and health status go on.
+    Policy, manual overrides and health status may have changed since the level was written.
     """
     causes = causes_now(session, node, snapshot)
     if not causes and session.spec.causes:
@@ -269,7 +269,7 @@ def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot)
 
 
 def same_cause(one: Cause, other: Cause) -> bool:
-    """Whether two causes are the same finding or the same request."""
+    """Return whether two causes are the same finding or the same request."""
     if one.incident or other.incident:
         return one.incident == other.incident
     return (one.reason, one.message, one.by) == (other.reason, other.message, other.by)
@@ -281,12 +281,12 @@ def appended(
     health: HealthView | None = None,
     external: Iterable[IncidentStatus] = (),
 ) -> tuple[Cause, ...]:
-    """`causes` with the missing ones of `new`, as many as there is room for; a fault that became
-    more severe since it came is as severe as that.
+    """Return `causes` with the missing ones of `new`, up to the limit.
 
-    Comes to rest: the same again changes nothing. Where there are too many, the first stays (its
-    reason is on the taint), then people's, then what still holds by `health`, the most severe
-    first, then what is there already; and none of those that are there goes for the bound alone.
+    A cause takes over the severity of its incident if that rose. The function is idempotent. Above
+    the limit it keeps, in this order: the first cause (its reason is on the taint), manual causes,
+    causes that are active in `health` by severity, existing causes. It never drops an existing
+    cause only because of the limit.
     """
     result = list(causes)
     for cause in new:
@@ -313,7 +313,7 @@ def appended(
 
 
 def is_taken(cause: Cause, causes: tuple[Cause, ...]) -> bool:
-    """Whether the session with `causes` has the cause, or has no room that it will ever get."""
+    """Return whether `causes` contains the cause, or is full for good."""
     if any(same_cause(cause, known) for known in causes):
         return True
     people = sum(known.source == "Human" for known in causes)
@@ -322,14 +322,14 @@ def is_taken(cause: Cause, causes: tuple[Cause, ...]) -> bool:
 
 
 def worst(causes: Iterable[Cause]) -> str:
-    """The most severe severity among causes; Degraded where there is none."""
+    """Return the highest severity of the causes; Degraded if there are none."""
     return max(
         (c.severity for c in causes), key=reason.severity_rank, default=str(Severity.DEGRADED)
     )
 
 
 def has_human(session: QuarantineView) -> bool:
-    """Whether an operator asked for this quarantine."""
+    """Return whether an operator requested this quarantine."""
     return any(cause.source == "Human" for cause in session.spec.causes)
 
 
@@ -338,8 +338,8 @@ def evidence_of(
     causes: Iterable[Cause],
     external: Iterable[IncidentStatus],
 ) -> dict[str, object]:
-    """What the session keeps of the health status and of what others said: it must survive the
-    node.
+    """Return the evidence of a session: data of health status and external findings that must
+    outlive the node.
     """
     others = tuple(external)
     if health is None and not others:
@@ -374,7 +374,7 @@ def evidence_of(
 
 
 def kept_inventory(evidence: Mapping[str, object]) -> tuple[RepairGpu, ...]:
-    """The GPUs that there were when the session opened; () where it does not say."""
+    """Return the GPUs of the node when the session opened; () if that is not recorded."""
     try:
         found = msgspec.convert(evidence.get(EVIDENCE_INVENTORY) or (), tuple[RepairGpu, ...])
     except (msgspec.ValidationError, RecursionError):

@@ -1,9 +1,9 @@
-"""The session state machine: one node, its session, what is seen of it, what follows.
+"""The session state machine: decide the next step for one node and its session.
 
-`decide` is level-triggered: it looks at the objects as they are, never at what happened before,
-so a restart, a crash between two writes and a missed event all converge to the same end. Called by
-the remediator's loop for every node that has a session, a taint and cordon or an actionable
-incident. It never does I/O, never waits and never assumes that an earlier write arrived.
+`decide` is level-triggered: it uses the objects as they are and no history, so a restart, a crash
+between two writes and a missed event converge to the same state. The remediator's loop calls it
+for every node that has a session, a taint and cordon or an actionable incident. It does no I/O,
+never waits and never assumes that an earlier write arrived.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from rules.session.validation import result, validating
 def decide(
     session: QuarantineView | None, seen: NodeObservation, now: float, policy: Policy
 ) -> Decision:
-    """What to do about one node now. `session` is its open session, oldest first, if any."""
+    """Return the decision for one node. `session` is its oldest open session, if any."""
     if session is None or not observation.is_open(session):
         return absent.without_session(seen, now, policy)
     case = Case(session=session, seen=seen, now=now, policy=policy)
@@ -49,8 +49,9 @@ def decide(
 
 
 def _is_refused(case: Case, decision: Decision) -> bool:
-    """Whether it only writes what was refused a moment ago: the session goes on without, and says
-    so; a fault must not wait for who refuses its causes.
+    """Return whether the decision only repeats a write that was refused a moment ago.
+
+    The session then continues without it and reports the refusal.
     """
     return bool(decision.writes) and all(
         isinstance(write, PatchSessionSpec) and case.refusal(write) is not None
@@ -59,11 +60,11 @@ def _is_refused(case: Case, decision: Decision) -> bool:
 
 
 def _unreadable(case: Case) -> Decision | None:
-    """Nothing is decided by a session or a node that is not understood; that is said instead."""
+    """Report a session or a node that cannot be read in full; nothing else is done."""
     stored, node = case.session.status, case.seen.node
     known = not stored.phase or stored.phase in list(Phase)
     if case.session.doubt or not known:
-        what = case.session.doubt or f"phase {stored.phase!r:.40} is none"
+        what = case.session.doubt or f"unknown phase {stored.phase!r:.40}"
         refusal = Refusal(
             reason=WhyNot.SESSION_UNREADABLE,
             why=f"the session cannot be read in full ({what})",
@@ -75,11 +76,11 @@ def _unreadable(case: Case) -> Decision | None:
             reason=WhyNot.NODE_UNREADABLE,
             why=f"the node cannot be read in full ({node.doubt})",
             permanent=True,
-            remedy="correct what is named, or update gpuward",
+            remedy="correct the named field or update gpuward",
         )
     else:
         return None
-    message = f"Nothing is done: {refusal.why}; {refusal.remedy}."
+    message = f"The session is stopped: {refusal.why}; {refusal.remedy}."
     status = st.with_refusal(stored, case.now, refusal, message)
     status = touched(status, message=messages.bounded(message))
     return Decision(
@@ -98,16 +99,16 @@ def _unreadable(case: Case) -> Decision | None:
 def _node_gone(case: Case) -> Decision | None:
     node, spec = case.seen.node, case.session.spec
     if node is None:
-        why = f"there is no node {case.seen.name} any more"
+        why = f"node {case.seen.name} was deleted"
     elif spec.node_uid and spec.node_uid != node.uid:
-        why = "the node was replaced by another of the same name, which is judged by itself"
+        why = "the node was replaced by another of the same name, which is assessed separately"
     else:
         return None
     return validating.end(case, Phase.NODE_GONE, why)
 
 
 def _fill_in(case: Case) -> Decision | None:
-    """An operator names a node and a reason; the rest is ours to add."""
+    """Add node UID and boot ID to a session that an operator created."""
     spec = case.session.spec
     if spec.node_uid:
         return None
@@ -122,7 +123,7 @@ def _fill_in(case: Case) -> Decision | None:
 
 
 def _join(case: Case) -> Decision | None:
-    """Only the oldest open session acts; its causes grow by those of the others."""
+    """Merge a newer session into the oldest open one of the node, which takes over its causes."""
     primary = case.primary
     if primary is case.session:
         return None
@@ -134,14 +135,14 @@ def _join(case: Case) -> Decision | None:
 
 
 def _append(case: Case) -> Decision | None:
-    """New incidents, and the causes of sessions that join, become causes of this session."""
+    """Add new incidents and the causes of merged sessions to this session."""
     spec = case.session.spec
     wanted_level, joining = spec.level, []
     for other in filter(observation.is_open, case.seen.siblings):
         wanted_level = max(wanted_level, other.spec.level, key=reason.level_rank)
         made_at = timestamps.format_time(other.metadata.created_at)
         joining += [
-            # People asked for theirs when they made it.
+            # A manual cause dates from the creation of its session.
             structs.replace(cause, at=made_at)
             if cause.source == "Human" and not cause.at
             else cause
@@ -159,11 +160,10 @@ def _append(case: Case) -> Decision | None:
                 wanted_level = max(
                     wanted_level, level_of(incident, case.policy), key=reason.level_rank
                 )
-    said = case.seen.external.incidents
     at = timestamps.format_time(case.now)
-    # Those that join an open session now; one that names a time itself keeps it.
+    # A cause that has a time keeps it.
     dated = [c if c.at else structs.replace(c, at=at) for c in (*joining, *new)]
-    causes = appended(spec.causes, dated, case.seen.health, said)
+    causes = appended(spec.causes, dated, case.seen.health, case.seen.external.incidents)
     if causes == spec.causes and wanted_level == spec.level:
         return None
     patch = PatchSessionSpec(
@@ -177,19 +177,20 @@ def _append(case: Case) -> Decision | None:
 
 
 def _mode_flipped(case: Case) -> Decision | None:
-    """A Shadow session ends with Shadow; an not quarantined one ends with Enforce, where Shadow
-    was decided: by accident nothing that waits is taken back, an operator's request least of all.
+    """End a Shadow session when the policy enforces, and a pending one when it no longer does.
+
+    A policy that is in Shadow only because it cannot be read ends no session.
     """
     if case.shadow == (case.policy.mode == Mode.SHADOW):
         return None
     if case.shadow:
-        why = "the policy enforces now, the node is judged again"
+        why = "the policy mode is now Enforce, the node is assessed again"
         return validating.end(case, Phase.CANCELLED, why)
     if by_accident(case.policy):
         return None
     if case.phase is Phase.PENDING and case.taint_state is QuarantineState.ABSENT:
         return validating.end(
-            case, Phase.CANCELLED, "the policy is Shadow now, the node is judged again"
+            case, Phase.CANCELLED, "the policy mode is now Shadow, the node is assessed again"
         )
     return None
 
@@ -204,31 +205,28 @@ def _release_asked(case: Case) -> Decision | None:
         )
     reasons = f", {asked.reason}" if asked.reason else ""
     who = asked.by or "an operator"
-    # What they leave behind: faults, not the word of people.
     faults = sum(cause.source != "Human" for cause in case.causes)
-    still = f"; {faults} of its causes still {'holds' if faults == 1 else 'hold'}"
-    why = f"{who} asked for it{reasons}{still if faults else ''}"
+    still = f"; {faults} of its causes {'is' if faults == 1 else 'are'} still active"
+    why = f"requested by {who}{reasons}{still if faults else ''}"
     return validating.end(case, Phase.RELEASED, why, by=asked.by or st.BY_OPERATOR)
 
 
 def _undone(case: Case) -> Decision | None:
-    """A part of the taint and cordon is off: an operator's word, unless an owner at work did
-    it.
-    """
+    """End the session if an operator removed a part of the taint and cordon."""
     if case.shadow:
         return None
     changed = case.phase is not Phase.PENDING and case.taint_state in _CHANGED
     if not case.taint_state.undone and not changed:
         return None
     if case.seen.owner or case.seen.doubt:
-        # Whether an owner is at work is not known while what is known of it is too old.
+        # With outdated data it is unknown whether another owner is at work.
         return phases.in_phase(case)
     if taint_restore.awaits_booking(case):
         return None
     if not is_fresh(case.node):
-        # A cache that lags behind our own quarantine looks just the same.
+        # A cache that lags behind our own write has the same state.
         return Decision(
-            step="ReadNode", because="the taint and cordon looks undone", needs_fresh_node=True
+            step="ReadNode", because="the taint and cordon is incomplete", needs_fresh_node=True
         )
     if (again := taint_restore.restored(case)) is not None:
         return again
@@ -242,14 +240,14 @@ def _undone(case: Case) -> Decision | None:
 
 
 _CHANGED: Final = {QuarantineState.ABSENT, QuarantineState.UNRECORDED, QuarantineState.FOREIGN}
-"""Before the taint and cordon these mean that it never landed, or that an older one is still to
-come off.
+"""States that mean a removal, except in Pending: there the taint and cordon was never applied, or
+an older one has to be removed first.
 """
 
 
 def _boot_changed(case: Case) -> Decision | None:
-    """A new boot: evictions stop, the fresh health status of this boot decides, unless an operator
-    does.
+    """Record a new boot: evictions stop and a health status of this boot decides, unless the
+    session has a manual cause.
     """
     if not taint_restore.boot_unbooked(case):
         return None
@@ -261,19 +259,19 @@ def _boot_changed(case: Case) -> Decision | None:
         or case.shadow
         or (by_operator and case.phase in _OUT_OF_SERVICE)
     ):
-        # No health status ends what an operator asked for: the node stays out as it is.
+        # A health status does not close a manual cause: the node stays quarantined.
         moved = touched(status, boot_id=node.boot_id)
         return case.decision(
             taint_restore.NEW_BOOT, moved, because="the node rebooted", wake_at=case.now
         )
-    message = "The node rebooted; its fresh health status decides."
+    message = "The node rebooted; gpuward waits for a health status of the new boot."
     moved = touched(
         validating.rebooted(status),
         boot_id=node.boot_id,
         phase_since=timestamps.format_time(case.now),
     )
     if case.phase in {Phase.VALIDATING, Phase.REPAIRING}:
-        # A step that is under way is judged by its proof, which asks for more than a new boot.
+        # A running step is verified by its proof, which needs more than a new boot.
         moved = touched(moved, message=message)
     else:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)

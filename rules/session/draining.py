@@ -1,4 +1,4 @@
-"""The drain as a session sees it: begin, follow the plan, finish; and the dry run of Shadow."""
+"""Drain a node in its session: begin, follow the drain plan, finish; dry run in Shadow."""
 
 from dataclasses import replace
 from typing import Final
@@ -21,7 +21,7 @@ _TIME_OVER: Final = "the drain timeout has passed"
 
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
-    """Start evicting; the drain's clock starts here."""
+    """Return the decision that starts evictions and the drain timeout."""
     status = st.with_refusal(status, case.now, None)
     before = status.drain or DrainStatus()
     drain = DrainStatus(
@@ -39,13 +39,13 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
 
 
 def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evicting]:
-    """Shadow: fill `drain` once, from one dry-run eviction per pod."""
+    """Return the Shadow status with `drain` filled once from dry-run evictions."""
     if status.drain is not None:
         return status, Evicting.NO
     plan = case.seen.plan
     if plan is None or not plan.probed:
         if plan is not None:
-            # What cannot be checked in Shadow could not be drained in earnest either.
+            # A drain would fail for the same reason.
             clause = plan.unlisted.why if plan.unlisted is not None else ""
             status = st.with_refusal(status, case.now, plan.unlisted, st.sentence(clause))
         return status, Evicting.PROBE
@@ -54,23 +54,23 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
 
 
 def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
-    """Follow the plan of the last uncached lists until the node is drained."""
+    """Return the decision that follows the plan of the latest uncached lists."""
     plan = case.seen.plan
     drain = status.drain or DrainStatus(started_at=timestamps.format_time(case.now))
     if plan is not None:
         status = _with_forced(status, plan, case.now)
     if halt is None and halts.unreachable(case):
-        why = "the node's kubelet is silent, an eviction ends nothing there"
+        why = "the kubelet stopped posting node status, so evicted pods would not terminate"
         halt = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
     if halt is not None:
-        # What blocked before is not checked meanwhile: it may have changed since.
+        # Earlier blockers are not checked during the halt and may have changed.
         drain = msgspec.structs.replace(drain, blocked=())
         status = touched(status, drain=drain)
-        clause = f"nothing is evicted: {halt.why}"
+        clause = f"evictions are stopped: {halt.why}"
         needed = st.condition(status, "NeedsHuman")
         status = st.with_refusal(status, case.now, halt, st.sentence(clause))
         if needed is not None and needed.status == "True" and not halt.permanent:
-            # An operator can act on it meanwhile, and nothing else looks.
+            # The operator can still act on it, and nothing else reports it.
             status = st.with_condition(
                 status, "NeedsHuman", case.now, needed.reason, needed.message
             )
@@ -85,7 +85,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
 
 
 def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> QuarantineStatus:
-    """Every pod that a policy deleted past its PDB is on record, by name."""
+    """Return the status with a timeline entry for each pod that was deleted despite its PDB."""
     known = {entry.subject for entry in status.timeline if entry.step == "Forced"}
     for pod in plan.memory.forced:
         if pod not in known:
@@ -99,7 +99,7 @@ def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decisi
     drain = msgspec.structs.replace(drain, waiting=Pods(), blocked=())
     sentence = messages.drained(case.causes, case.now, drain, readiness.awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
-    return case.decision("Drained", status, because="two equal lists with nothing left to evict")
+    return case.decision("Drained", status, because="two consecutive lists without pods to evict")
 
 
 def _blocked_or_going(
@@ -115,7 +115,7 @@ def _blocked_or_going(
     refusal = _blocker(plan, late, case.policy.drain.on_timeout)
     stored = case.session.status
     if _awaits_answer(stored, plan, refusal):
-        # Who has just taken over has not asked yet; what was answered before is known until then.
+        # A new leader has not requested the deletion yet: the earlier answer stays until then.
         before = stored.drain or DrainStatus()
         drain = msgspec.structs.replace(
             drain, blocked=before.blocked, force_refused=before.force_refused
@@ -129,7 +129,7 @@ def _blocked_or_going(
             wake_at=plan.wake_at,
         )
     clause = refusal.why if refusal is not None else ""
-    # What nothing keeps goes by itself, whatever the time.
+    # Pods without a blocker terminate by themselves after the timeout, too.
     kept = late and refusal is not None and not _goes_by_force(plan)
     human = plan.needs_human or (WhyNot.DRAIN_TIMEOUT if kept else None)
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
@@ -148,7 +148,7 @@ def _blocked_or_going(
 
 
 def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal | None) -> bool:
-    """Whether all that is known of a deletion by force is that an earlier leader's was refused."""
+    """Return whether the only known result of a forced deletion is an earlier leader's refusal."""
     return (
         refusal is not None
         and refusal.reason is WhyNot.DRAIN_TIMEOUT
@@ -159,8 +159,9 @@ def _awaits_answer(stored: QuarantineStatus, plan: DrainPlan, refusal: Refusal |
 
 
 def _blocker(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
-    """What keeps pods on the node, and that it has for longer than the policy gives the drain;
-    None while nothing does: those that leave in their own grace wait for nobody.
+    """Return what blocks the drain, with the timeout if it passed; None if nothing does.
+
+    Pods in their own grace period are not blocked.
     """
     kept = _kept_by(plan)
     if not late:
@@ -176,7 +177,7 @@ def _blocker(plan: DrainPlan, late: bool, on_timeout: str) -> Refusal | None:
 
 
 def _goes_by_force(plan: DrainPlan) -> bool:
-    """Whether pods are deleted past the drain's time, and nothing else keeps any."""
+    """Return whether forced deletion is all that is left to do after the drain timeout."""
     by_force = bool(plan.force) or plan.force_due
     return by_force and plan.force_refused is None and _kept_by(plan) is None
 
@@ -187,15 +188,14 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
     if plan.blocked_reason is not None:
         return Refusal(reason=plan.blocked_reason, why=messages.blocked_clause(plan.blocked))
     if plan.stuck:
-        why = f"{len(plan.stuck)} stuck ({messages.pod_list(quarantine.pods_of(plan.stuck))})"
+        pods = messages.pod_list(quarantine.pods_of(plan.stuck))
+        why = f"{len(plan.stuck)} stuck terminating ({pods})"
         return Refusal(reason=WhyNot.POD_STUCK, why=why)
     return None
 
 
 def _not_forced(blocked_by: tuple[BlockedBy, ...], refused: Refusal) -> Refusal:
-    """`drain.onTimeout: Force`, and the API server lets nobody do it: what blocks is reported,
-    too.
-    """
+    """Return the refusal of a forced deletion together with the blocker of the drain."""
     blocked = messages.blocked_clause(blocked_by)
     forced = f"drain.onTimeout is Force, but {refused.why}"
     why = f"{_TIME_OVER}. {forced}. {messages.sentence(refused.remedy)}".removesuffix(".")

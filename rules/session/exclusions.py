@@ -1,8 +1,8 @@
-"""What keeps gpuward off a node: the opt-out label, pauses, and other controllers at work there.
+"""Exclusions of a node: the opt-out label, pauses, and other controllers that work on it.
 
-Read at every decision, for every turn, and again before every disruptive write. Names of owners
-are those they write: Cluster Autoscaler, Karpenter, GPU Operator (driver upgrade, MIG manager),
-kured, and the Node maintenance Lease of medik8s.
+Evaluated at every decision, for every turn, and again before every disruptive write. Recognized
+owners are Cluster Autoscaler, Karpenter, GPU Operator (driver upgrade, MIG manager), kured, and
+the node maintenance Lease of medik8s.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _OWNER_TAINTS: Final = {
     "medik8s.io/drain": "the node maintenance operator is draining the node",
 }
 MAINTENANCE_NAMESPACE: Final = "medik8s-leases"
-"""Where the medik8s operators keep their leases unless they are reported otherwise."""
+"""Default namespace of the leases of the medik8s operators."""
 _MAINTENANCE_PREFIX: Final = "node-"
 _KURED: Final = "weave.works/kured-reboot-in-progress"
 
 
 def kept_off(node: NodeView, snapshot: FleetSnapshot) -> str:
-    """Why nothing may be done to the node now, a clause; "" where something may."""
+    """Return why gpuward must not act on the node now, as a clause; "" if it may."""
     if opted_out(node):
         return "the node is opted out"
     for pause in pauses_on(node, snapshot):
@@ -43,18 +43,18 @@ def kept_off(node: NodeView, snapshot: FleetSnapshot) -> str:
 
 
 def owner_on(node: NodeView, snapshot: FleetSnapshot) -> str:
-    """One clause naming who works on the node by the snapshot; "" when nobody does."""
+    """Return a clause naming the controller that works on the node in the snapshot; "" if none."""
     return working_owner(node, snapshot.maintenance_leases.get(node.name), snapshot.now)
 
 
 def pauses_on(node: NodeView, snapshot: FleetSnapshot) -> tuple[PauseView, ...]:
-    """The pauses that cover the node, by name."""
+    """Return the pauses that cover the node, sorted by name."""
     known = sorted(snapshot.pauses.items())
     return tuple(pause for _, pause in known if pause_covers(pause, node, snapshot.now))
 
 
 def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
-    """One clause naming who works on the node now; "" when nobody does."""
+    """Return a clause naming the controller that works on the node now; "" if none."""
     if node.metadata.deletion_timestamp is not None:
         return "the node is being deleted"
     for taint in node.spec.taints:
@@ -80,22 +80,22 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
 
 
 def failed_owner(node: NodeView) -> str:
-    """One clause naming an owner whose work broke off and left the node to people; "" of none.
+    """Return a clause naming a controller with failed work that needs an operator; "" if none.
 
-    It stops nothing here: what is done to the node is judged by what the agent sees.
+    It does not exclude the node: the agent's health status decides.
     """
     if node.labels.get(names.LABEL_DRIVER_UPGRADE) == names.DRIVER_UPGRADE_FAILED:
         return (
-            "the GPU Operator's driver upgrade failed here and waits for an operator: see to its "
+            "the GPU Operator's driver upgrade failed and needs operator action: check its "
             "driver pod (kubectl get pods -A -o wide -l app.kubernetes.io/component=nvidia-driver "
             f"--field-selector spec.nodeName={node.name}), or label the node "
-            f"{names.LABEL_DRIVER_UPGRADE}=upgrade-required to have it tried again"
+            f"{names.LABEL_DRIVER_UPGRADE}=upgrade-required to retry"
         )
     return ""
 
 
 def leases_by_node(leases: Iterable[LeaseView]) -> dict[str, LeaseView]:
-    """The maintenance leases of that namespace, by the node that they are about."""
+    """Return the maintenance leases by node name."""
     return {
         lease.metadata.name.removeprefix(_MAINTENANCE_PREFIX): lease
         for lease in leases
@@ -116,12 +116,12 @@ def _lease_owner(lease: LeaseView | None, now: float) -> str:
 
 
 def pause_covers(pause: PauseView, node: NodeView, now: float) -> bool:
-    """Whether a pause covers the node now. One that is not clear covers everything."""
+    """Return whether a pause covers the node now. An ambiguous pause covers every node."""
     return not pause_over(pause, now) and pause_means(pause, node)
 
 
 def pause_means(pause: PauseView, node: NodeView) -> bool:
-    """Whether a pause covers the node while it lasts."""
+    """Return whether the scope of a pause includes the node."""
     spec = pause.spec
     if spec.scope.all or node.name in spec.scope.nodes or pause_doubt(pause):
         return True
@@ -130,23 +130,22 @@ def pause_means(pause: PauseView, node: NodeView) -> bool:
 
 
 def pause_singles_out(pause: PauseView, node: NodeView, now: float) -> bool:
-    """Whether a pause covers the node by its name or its labels: a word about this node, which one
-    of everything is not.
-    """
+    """Return whether a pause covers the node by its name or labels, not as part of everything."""
     scope = pause.spec.scope
     picks = node.name in scope.nodes or any((scope.node_selector or {}).values())
     return picks and not scope.all and not pause_doubt(pause) and pause_covers(pause, node, now)
 
 
 def pause_over(pause: PauseView, now: float) -> bool:
-    """Whether the pause has ended; an end that cannot be read never comes."""
+    """Return whether the pause has ended; an unreadable end counts as never."""
     until = timestamps.parse_time(pause.spec.until) if pause.spec.until else None
     return until is not None and now >= until
 
 
 def pause_doubt(pause: PauseView) -> str:
-    """Why it is not clear which nodes a pause means; "" when it is. An operator who wrote it wants
-    disruption to stop somewhere: any doubt is read as everywhere.
+    """Return why the scope of a pause is ambiguous; "" if it is not.
+
+    Its author wants disruption to stop somewhere, so ambiguous means everywhere.
     """
     scope = pause.spec.scope
     if pause.doubt:
@@ -156,33 +155,33 @@ def pause_doubt(pause: PauseView) -> str:
     if scope.node_selector is None and not scope.nodes:
         return "its scope is empty"
     if impossible := _impossible(scope.nodes):
-        return f"no node can be called {impossible}"
+        return f"{impossible} is no valid node name"
     try:
         _selector_of(pause.spec)
     except (msgspec.ValidationError, ValueError) as error:
-        return f"its nodeSelector is no label selector: {error}"[:300]
+        return f"its nodeSelector is invalid: {error}"[:300]
     return ""
 
 
 @functools.lru_cache(maxsize=64)
 def _impossible(nodes: tuple[str, ...]) -> str:
-    """The first that no node can have, quoted; a pause may name thousands and is asked per
-    node.
+    """Return the first invalid node name, quoted. Cached: a pause may name thousands and is
+    evaluated per node.
     """
     return next((f"{name!r:.80}" for name in nodes if not object_name.is_object_name(name)), "")
 
 
 def _selector_of(spec: PauseSpec) -> Matcher | None:
-    """The selector as a function; ValueError where it is none, an unknown key included."""
+    """Return the selector as a function; ValueError if it is invalid or has an unknown key."""
     if spec.scope.node_selector is None:
         return None
     return selectors.matcher(msgspec.convert(spec.scope.node_selector, _StrictSelector))
 
 
 class _StrictSelector(LabelSelector, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt key would select everything or nothing, and nobody would know which."""
+    """Rejects unknown keys: a misspelt key would select everything or nothing."""
 
 
 def opted_out(node: NodeView) -> bool:
-    """Whether people said: watch it, report it, do not touch it."""
+    """Return whether the opt-out label is set: gpuward reports the node and does not act on it."""
     return node.labels.get(names.LABEL_OPT_OUT) == "true"

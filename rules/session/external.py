@@ -1,9 +1,8 @@
-"""What others say on a Node (`policy.external`), as findings like an agent's incidents.
+"""Findings of external detectors on a Node (`policy.external`), in the form of incidents.
 
-A finding's id is made of the node and of what its trigger looks for, so every replica and every
-restart knows it again, and an operator who ends its session is heard until `cancelExpiry`. Nothing
-of what others write is interpreted: it is compared, bounded and escaped. Pure; called by
-`rules.session.observation` and `rules.session.causes`.
+The id of a finding is a hash of node and trigger, so that replicas and restarts recognize it and
+an override holds until `cancelExpiry`. Values of other programs are compared, bounded and escaped,
+and never interpreted. Pure; called by `rules.session.observation` and `rules.session.causes`.
 """
 
 from __future__ import annotations
@@ -24,52 +23,54 @@ if TYPE_CHECKING:
     from rules.policy.policy import Policy
 
 SOURCE: Final = "External"
-"""`source` of a cause that rests on what others say."""
+"""`source` of a cause that an external finding opened."""
 _PREFIX: Final = "external-"
 _NOTICE_KEPT_S: Final = 86_400.0
-"""A notice whose time is longer past opens nothing: whoever wrote it forgot it."""
+"""A notice with a time longer ago is ignored as a leftover."""
 _LAST_TIME: Final = 250_000_000_000.0
-"""Unix seconds after this are no time (`rules.api.timestamps`)."""
+"""Largest accepted Unix time (`rules.api.timestamps`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class External:
-    """What others say about one node now."""
+    """The external findings on one node."""
 
     incidents: tuple[IncidentStatus, ...] = ()
-    """Those that have been so for long enough."""
+    """Findings that lasted for the `for` of their trigger."""
     due_at: float | None = None
-    """When the next one has."""
+    """When the next finding will have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sighting:
+class _Match:
     trigger: ExternalTrigger
     id: str
-    said: str
+    evidence: str
     since: float | None = None
-    """Its own word on how long; None where it has none."""
+    """Its start by its own timestamp; None without one."""
 
 
 def is_external(incident: str) -> bool:
-    """Whether an incident's id is one of these, whoever claims it."""
+    """Return whether an incident's id has the prefix of external findings."""
     return incident.startswith(_PREFIX)
 
 
 def first_seen(
     node: NodeView, policy: Policy, known: Mapping[str, float], now: float
 ) -> Mapping[str, float]:
-    """Since when this process has seen each finding there is now, by id: what has no time of its
-    own (annotations, labels) counts from there. A restart begins again, which only delays.
+    """Return since when this process has observed each current finding, by id.
+
+    Findings without a timestamp (annotations, labels) count from there. A restart only delays
+    them.
     """
-    return {each.id: known.get(each.id, now) for each in _sightings(node, policy, now)}
+    return {each.id: known.get(each.id, now) for each in _matches(node, policy, now)}
 
 
 def external_of(node: NodeView, policy: Policy, now: float, seen: Mapping[str, float]) -> External:
-    """The findings on `node`; `seen` is what `first_seen` answered before."""
+    """Return the findings on `node`; `seen` is the earlier result of `first_seen`."""
     found = []
     due = []
-    for each in _sightings(node, policy, now):
+    for each in _matches(node, policy, now):
         since = each.since if each.since is not None else seen.get(each.id, now)
         at = since + each.trigger.for_s
         if now >= at:
@@ -80,14 +81,14 @@ def external_of(node: NodeView, policy: Policy, now: float, seen: Mapping[str, f
 
 
 def trigger_of(cause: Cause, node_uid: str, policy: Policy) -> ExternalTrigger | None:
-    """The trigger that made the cause; None where the policy does not have it any more."""
+    """Return the trigger of the cause; None if the policy no longer has it."""
     if cause.source != SOURCE:
         return None
     return next((t for t in policy.external if _id(node_uid, t) == cause.incident), None)
 
 
 def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, now: float) -> bool:
-    """Whether the cause still does: what it rests on is there, or nobody can tell."""
+    """Return whether the cause is still active: its trigger matches, or the node is unknown."""
     trigger = trigger_of(cause, node_uid, policy)
     if trigger is None:
         return False
@@ -96,14 +97,12 @@ def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, no
     if trigger.match.kind == "condition":
         found = node.condition(trigger.match.name)
         return found is not None and found.status not in _opposites(trigger.match.value)
-    found_now = next(_sighted(node, trigger, now, kept_s=float("inf")), None)
+    found_now = next(_matches_of(node, trigger, now, kept_s=float("inf")), None)
     return found_now is not None and (found_now.since is None or found_now.since <= now)
 
 
 def closing_clauses(causes: Iterable[Cause], node_uid: str, policy: Policy) -> tuple[str, ...]:
-    """What would end those of the causes that rest on what others say on the Node, a clause
-    each.
-    """
+    """Return a clause for each external cause with what would close it."""
     found = (trigger_of(cause, node_uid, policy) for cause in causes)
     return tuple(_closing_clause(trigger) for trigger in found if trigger is not None)
 
@@ -115,11 +114,11 @@ def _closing_clause(trigger: ExternalTrigger) -> str:
         return f"condition {match.name} of the Node becoming {ends}"
     changed = " or put off" if trigger.before_s is not None else ""
     changed = " or changed" if match.value is not None and match.kind != "taint" else changed
-    return f"{match.kind} {match.name} being taken off the Node{changed}"
+    return f"{match.kind} {match.name} being removed from the Node{changed}"
 
 
 def _opposites(status: str | None) -> frozenset[str]:
-    """The statuses that close a cause which opened on `status`: Unknown says nothing."""
+    """Return the statuses that close a cause which opened on `status`; Unknown does not."""
     return frozenset({"True", "False"} - {status})
 
 
@@ -128,7 +127,7 @@ def _id(node_uid: str, trigger: ExternalTrigger) -> str:
     return f"{_PREFIX}{digest[:24]}"
 
 
-def _incident(seen: _Sighting, since: float) -> IncidentStatus:
+def _incident(seen: _Match, since: float) -> IncidentStatus:
     trigger = seen.trigger
     return IncidentStatus(
         id=seen.id,
@@ -141,19 +140,19 @@ def _incident(seen: _Sighting, since: float) -> IncidentStatus:
         active=True,
         first_seen=timestamps.format_time(since),
         last_seen=timestamps.format_time(since),
-        evidence=(seen.said,),
+        evidence=(seen.evidence,),
     )
 
 
-def _sightings(node: NodeView, policy: Policy, now: float) -> Iterator[_Sighting]:
+def _matches(node: NodeView, policy: Policy, now: float) -> Iterator[_Match]:
     for trigger in policy.external:
-        yield from _sighted(node, trigger, now)
+        yield from _matches_of(node, trigger, now)
 
 
-def _sighted(
+def _matches_of(
     node: NodeView, trigger: ExternalTrigger, now: float, *, kept_s: float = _NOTICE_KEPT_S
-) -> Iterator[_Sighting]:
-    """The trigger on the node, once or not at all."""
+) -> Iterator[_Match]:
+    """Yield the match of the trigger on the node, if there is one."""
     match = trigger.match
     since: float | None = None
     if match.kind == "condition":
@@ -161,8 +160,8 @@ def _sighted(
         if found is None or found.status != match.value:
             return
         since = timestamps.parse_time(found.last_transition_time or "")
-        words = ": ".join(_short(word) for word in (found.reason, found.message) if word)
-        said = f"condition {match.name} is {match.value}{': ' if words else ''}{words}"
+        detail = ": ".join(_short(part) for part in (found.reason, found.message) if part)
+        evidence = f"condition {match.name} is {match.value}{': ' if detail else ''}{detail}"
     elif match.kind == "taint":
         taint = next(
             (
@@ -177,7 +176,7 @@ def _sighted(
         if taint is None:
             return
         since = timestamps.parse_time(taint.time_added or "")
-        said = f"taint {match.name}={_short(taint.value)}:{_short(taint.effect)} is set"
+        evidence = f"taint {match.name}={_short(taint.value)}:{_short(taint.effect)} is set"
     else:
         value = (node.annotations if match.kind == "annotation" else node.labels).get(match.name)
         if value is None or match.value not in {None, value}:
@@ -188,12 +187,12 @@ def _sighted(
                 return
             since = max(0.0, noted - trigger.before_s)
         shown = f"is '{_short(value)}'" if value else "is set"
-        said = f"{match.kind} {match.name} {shown}"
+        evidence = f"{match.kind} {match.name} {shown}"
     if since is not None and since > now and trigger.before_s is None:
-        # A time in the future says nothing about how long it has been so.
+        # A time in the future is not usable as a start.
         since = None
-    said = f"Node {said}"[:512]
-    yield _Sighting(trigger=trigger, id=_id(node.uid, trigger), said=said, since=since)
+    evidence = f"Node {evidence}"[:512]
+    yield _Match(trigger=trigger, id=_id(node.uid, trigger), evidence=evidence, since=since)
 
 
 def _short(text: str) -> str:
@@ -201,7 +200,7 @@ def _short(text: str) -> str:
 
 
 def _time(text: str) -> float | None:
-    """RFC 3339, or seconds since 1970 as GKE writes them; None for everything else."""
+    """Parse RFC 3339, or seconds since 1970 as GKE writes them; None for everything else."""
     if text.isascii() and text.isdigit() and len(text) <= 12:
         return float(text) if float(text) <= _LAST_TIME else None
     return timestamps.parse_time(text)

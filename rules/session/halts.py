@@ -1,9 +1,7 @@
-"""What stops disruption without ending a session: pause, opt-out, another owner, an unreachable
-node.
+"""Halts: pause, opt-out, another owner or an unreachable node stop disruption of an open session.
 
-Also keeps the drain's clock honest: time during which nothing could be evicted, and time during
-which no controller was at work, is added to `suspendedSeconds` and never counts against a
-deadline. Called by `rules.session.phases` at every decision.
+Time without possible evictions and time without a controller is added to `suspendedSeconds`, so
+that it never counts against a deadline. Called by `rules.session.phases` at every decision.
 """
 
 from typing import Final
@@ -22,30 +20,27 @@ from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.repair.ladder import under_way
 
-PART_OF_TAINT: Final = "mark"
-"""The subject of a halt because an owner's work took a part of the taint and cordon off."""
+PART_OF_TAINT: Final = "taint"
+"""Subject of a halt because another controller removed a part of the taint and cordon."""
 EVIDENCE_PART_TAKEN: Final = "partTaken"
-"""Key in a session's evidence while that is why it stands down: `part`, a `MarkState`, and `by`,
-the program that took it off, "" for an owner that was seen at work.
+"""Evidence key during such a halt: `part`, a `QuarantineState`, and `by`, the program that removed
+it ("" for an owner that was observed at work).
 """
 _OF_PAUSES: Final = frozenset({st.PAUSED_BY, st.PAUSE_OVER})
 _HALTING: Final = ("Paused", "NodeUnreachable")
 
 
 def invalid_opt_out(node: NodeView) -> str:
-    """A clause about a label that was meant to opt the node out and does not; "" where none is.
-
-    `false` says what it does.
-    """
+    """Return a clause about an opt-out label with an invalid value; "" without one."""
     value = node.labels.get(names.LABEL_OPT_OUT)
     if value is None or value in {"true", "false"}:
         return ""
     label = names.LABEL_OPT_OUT
-    return f"the label {label}={value} opts nothing out, only {label}=true does"
+    return f"the label {label}={value} is ignored, only {label}=true does"
 
 
 def halt_of(case: Case) -> Refusal | None:
-    """The first reason not to do disruption, the most lasting first."""
+    """Return the first reason that forbids disruption, the most permanent first; None without."""
     if case.seen.owner:
         return Refusal(reason=WhyNot.STAND_DOWN, why=f"standing down, {case.seen.owner}")
     if exclusions.opted_out(case.node):
@@ -67,16 +62,16 @@ def halt_of(case: Case) -> Refusal | None:
 
 
 def hold_of(case: Case) -> Refusal | None:
-    """A hold by an operator: no repair step, no test and no release begins."""
+    """Return an operator's hold, which blocks repair steps, tests and release; None without."""
     held = case.node.annotations.get(names.ANNOTATION_HOLD)
     if not case.session.spec.hold and held is None:
         return None
     why = f" ({held[:200]})" if held else ""
-    return Refusal(reason=WhyNot.HOLD, why=f"an operator holds it{why}, unhold it to go on")
+    return Refusal(reason=WhyNot.HOLD, why=f"an operator set a hold{why}, unhold it to continue")
 
 
 def pause_clause(pauses: tuple[PauseView, ...]) -> str:
-    """Who paused and why, and how many more pauses there are."""
+    """Return who paused and why, and the number of other pauses."""
     first = pauses[0]
     by = f" by {first.spec.by[:100]}" if first.spec.by else ""
     why = f" ({first.spec.reason[:200]})" if first.spec.reason else ""
@@ -87,12 +82,12 @@ def pause_clause(pauses: tuple[PauseView, ...]) -> str:
 
 
 def unreachable(case: Case) -> bool:
-    """Whether the kubelet is silent: an eviction would end nothing there."""
+    """Return whether the kubelet stopped reporting: evicted pods would not terminate."""
     return case.node.ready == "Unknown"
 
 
 def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
-    """Conditions Paused and NodeUnreachable as they are now, and the suspended time booked."""
+    """Return the status with current conditions Paused and NodeUnreachable and suspended time."""
     before = halted_since(case.status)
     status = st.with_condition(
         case.status,
@@ -137,31 +132,29 @@ def with_halts(case: Case, halt: Refusal | None) -> QuarantineStatus:
 def _with_pause_reported(
     case: Case, status: QuarantineStatus, halt: Refusal | None
 ) -> QuarantineStatus:
-    """The timeline says once of a pause who made it, and that it is over."""
-    told = next((e.step for e in reversed(status.timeline) if e.step in _OF_PAUSES), "")
+    """Return the status with one timeline entry for the start and one for the end of a pause."""
+    last = next((e.step for e in reversed(status.timeline) if e.step in _OF_PAUSES), "")
     paused = halt is not None and halt.reason == WhyNot.PAUSED
-    if halt is not None and paused and told != st.PAUSED_BY:
+    if halt is not None and paused and last != st.PAUSED_BY:
         by = case.seen.pauses[0].spec.by[:100]
         return st.noted(status, st.PAUSED_BY, halt.why, case.now, by or st.BY_OPERATOR)
-    if not paused and told == st.PAUSED_BY:
-        return st.noted(status, st.PAUSE_OVER, "no pause covers the node any more", case.now)
+    if not paused and last == st.PAUSED_BY:
+        return st.noted(status, st.PAUSE_OVER, "no pause covers the node now", case.now)
     return status
 
 
 def _why_silent(status: QuarantineStatus) -> str:
-    step, makes = under_way(status), ""
+    step, expected = under_way(status), ""
     if step is not None and step.state == RepairState.ASKED:
-        makes = f", as {step.step} makes it" if step.step in ladder.ENDS_BOOT else ""
+        expected = f" during {step.step}" if step.step in ladder.ENDS_BOOT else ""
     return (
-        f"The node's Ready condition is Unknown{makes}; nothing is evicted or forced until it is "
-        "back."
+        f"The node's Ready condition is Unknown{expected}; evictions and forced deletions wait "
+        "until the kubelet reports again."
     )
 
 
 def halted_since(status: QuarantineStatus) -> float | None:
-    """Since when the stored conditions say that nothing can be evicted; None when something
-    can.
-    """
+    """Return since when the stored conditions rule out evictions; None if they do not."""
     starts = [st.since(status, kind) for kind in _HALTING if st.is_true(status, kind)]
     known = [start for start in starts if start is not None]
     return min(known) if known else None

@@ -1,7 +1,7 @@
-"""What ended sessions still decide: which session a fault gets, replacement, how long they count.
+"""Ended sessions: reuse for a returning fault, replacement after repeats, and retention.
 
-A fault that comes and goes is one session: one that ended before anything was done to its node (in
-Shadow nothing ever is) is taken up again, since a flapping fault would else leave an object per
+A fault that comes and goes is one session. A session that ended before anything was done to its
+node (as always in Shadow) is reopened, since a flapping fault would otherwise leave an object per
 flap.
 """
 
@@ -24,24 +24,24 @@ from rules.session.observation import NodeObservation
 KEEP_S: Final = 28 * 86_400.0
 """Seconds for which ended sessions, pauses and evidence are kept: four weekly reviews."""
 MAX_PER_NODE: Final = 20
-"""Ended sessions kept of one node, so that one that flaps does not fill the store."""
+"""Ended sessions kept per node, so that a flapping node does not fill etcd."""
 REPLACE_WINDOW_S: Final = 7 * 86_400.0
 """Seconds within which sessions of a node count for `release.replaceAfter`."""
 
 
 def ended_at(session: QuarantineView) -> float:
-    """When an ended session ended; its creation where that was not recorded."""
+    """Return when a session ended; its creation time if that was not recorded."""
     return timestamps.parse_time(session.status.phase_since) or session.metadata.created_at
 
 
 def needs_replacement(
     session: QuarantineView, seen: NodeObservation, policy: Policy, now: float
 ) -> bool:
-    """Whether this node has been through `replaceAfter` sessions.
+    """Return whether the node reached `replaceAfter` sessions.
 
-    Counted are sessions that really took this very Node out and came back: a machine that is new
-    under an old name begins at none, and a session that an operator cancelled was a false alarm.
-    What other nodes say counts nothing: a GPU's UUID is the word of whoever publishes it.
+    Only sessions that quarantined this Node (by UID) and were released count. A session that an
+    operator cancelled was a false alarm. GPU UUIDs on other nodes do not count, since any agent
+    could publish them.
     """
     earlier = [
         other
@@ -55,9 +55,7 @@ def needs_replacement(
 
 
 def retention_s(session: QuarantineView, policy: Policy) -> float:
-    """How long after its end an ended session still decides something: kept whatever `history`
-    says, as a rule that forgets within its window is no rule.
-    """
+    """Return how long an ended session still affects decisions: kept at least that long."""
     out = session.status.phase in {Phase.RELEASED, Phase.NODE_GONE} and not never_quarantined(
         session
     )
@@ -66,7 +64,7 @@ def retention_s(session: QuarantineView, policy: Policy) -> float:
 
 
 def _fleet_window_s(session: QuarantineView, policy: Policy) -> float:
-    """The longest of the windows within which the fleet rules look back at an ended session."""
+    """Return the longest window in which the fleet rules count an ended session."""
     budget = policy.budget
     windows = [budget.per_reason.window_s, budget.max_new.window_s + budget.cooldown_s]
     if session.status.repair:
@@ -75,8 +73,8 @@ def _fleet_window_s(session: QuarantineView, policy: Policy) -> float:
 
 
 def counts_until(session: QuarantineView, policy: Policy) -> float:
-    """Until when the fleet rules count a session: for ever while it is open, and then for the
-    longest of the windows that they look back.
+    """Return until when the fleet rules count a session: for ever while it is open, then for their
+    longest window.
     """
     if observation.is_open(session):
         return float("inf")
@@ -86,9 +84,9 @@ def counts_until(session: QuarantineView, policy: Policy) -> float:
 def expired_sessions(
     sessions: Iterable[QuarantineView], policy: Policy, now: float
 ) -> tuple[DeleteObject, ...]:
-    """Ended sessions that history no longer keeps: too old, or too many of one node.
+    """Return the deletions of ended sessions that are too old or too many for one node.
 
-    What still has an effect stays longer (`remembered_s`).
+    Sessions that still affect decisions stay longer (`retention_s`).
     """
     deletions: list[DeleteObject] = []
     by_node = observation.sessions_by_node({session.name: session for session in sessions})
@@ -111,7 +109,7 @@ def expired_sessions(
 
 
 RELEASED: Final = "Released"
-"""Why a node is left alone whose session an operator ended."""
+"""Reason of `left_alone` for a node with a session that an operator ended."""
 
 
 def left_alone(
@@ -122,10 +120,10 @@ def left_alone(
     policy: Policy,
     now: float,
 ) -> str:
-    """What policy or an operator decided so that nothing is done about the node's faults; "" where
-    something is to be done, or nothing is wrong: `OptOut`, `Report`, `Released`, `Paused`.
+    """Return why policy or an operator exclude a faulty node: `OptOut`, `Report`, `Released` or
+    `Paused`; "" if they do not or the node is healthy.
 
-    A pause of everything is no word about this node: it may have failed long after.
+    A pause of all nodes does not count: the node may have failed long after it.
     """
     active = [incident for incident in health.status.incidents if incident.active]
     if not active:
@@ -143,30 +141,30 @@ def left_alone(
 
 
 REUSE_S: Final = 3600.0
-"""A fault that comes back later is another story."""
+"""A fault that returns later opens a new session."""
 EVIDENCE_JOINED: Final = "joined"
-"""Key in a session's evidence: the session that took its causes over."""
+"""Evidence key: the session that took over the causes."""
 
 
 def joined(session: QuarantineView) -> bool:
-    """Whether the session ended because another of its node took its causes over."""
+    """Return whether the session ended because another one of its node took over its causes."""
     return EVIDENCE_JOINED in session.status.evidence
 
 
 def never_quarantined(session: QuarantineView) -> bool:
-    """Whether the session did nothing to its node (a taint and cordon in Shadow is none)."""
+    """Return whether the session never quarantined its node; a Shadow session never does."""
     quarantined = any(entry.step == "Marked" for entry in session.status.timeline)
     return not quarantined or session.status.mode == Mode.SHADOW
 
 
 def reopened_at(session: QuarantineView) -> float | None:
-    """When the session was last taken up again after its end; None of one that never was."""
+    """Return when the session was last reopened; None if it never was."""
     opened = [entry for entry in session.status.timeline if entry.step == Phase.PENDING]
     return timestamps.parse_time(opened[-1].at) if len(opened) > 1 else None
 
 
 def wanted_at(session: QuarantineView) -> float:
-    """Since when the session wants its node: its creation, or when it was taken up again."""
+    """Return when the session was created or last reopened."""
     again = reopened_at(session)
     return session.metadata.created_at if again is None else again
 
@@ -174,8 +172,8 @@ def wanted_at(session: QuarantineView) -> float:
 def reusable(
     sessions: Iterable[QuarantineView], node: NodeView, policy: Policy, now: float
 ) -> QuarantineView | None:
-    """The node's latest session, where it ended lately and untouched, and not by an operator: a
-    fault that comes back takes it up again.
+    """Return the node's latest session if a returning fault may reopen it: it ended recently,
+    never quarantined the node and was not ended by an operator.
     """
     latest = max(sessions, key=lambda s: (s.metadata.created_at, s.name), default=None)
     if latest is None or latest.status.phase not in {Phase.CANCELLED, Phase.RELEASED}:
@@ -191,31 +189,31 @@ def reusable(
 
 
 class NotOpened(StrEnum):
-    """Why no session is opened, the first that applies."""
+    """Why no session is opened, in order of precedence."""
 
-    STALE = "the health status cannot be believed"
+    STALE = "the health status is stale"
     OPTED_OUT = "the node is opted out"
     NOT_SELECTED = "the policy does not select the node"
-    REPORTED = "nothing asks for more than a report"
+    REPORTED = "no fault requires more than a report"
     ENDED_BY_OPERATOR = "an operator ended its session"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What would be opened, or why nothing is."""
+    """The session to open, or why none is opened."""
 
     not_opened: NotOpened | None = None
-    """None where a session opens, or goes on, now."""
+    """None if a session opens or reopens now."""
     until: float | None = None
-    """When time alone changes that; None where it does not."""
+    """When this changes without any event; None if it does not."""
     incidents: tuple[IncidentStatus, ...] = ()
-    """What the session would rest on, the most severe first; empty where none is opened."""
+    """The causes of the session, the most severe first; empty if none is opened."""
     earlier: QuarantineView | None = None
-    """The ended session that would go on instead of a new one."""
+    """The ended session to reopen instead of a new one."""
 
 
 def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
-    """For a node that is there, and has no open session."""
+    """Return the opening for an existing node without an open session."""
     assert seen.node is not None
     acting = causes.fresh_incidents(seen, policy)
     due_at = seen.external.due_at
@@ -227,7 +225,7 @@ def opening(seen: NodeObservation, now: float, policy: Policy) -> Opening:
     overridden = override.overridden_until(acting, seen.siblings, policy, now)
     incidents = tuple(i for i in acting if i.id not in overridden)
     if not incidents:
-        # A fault that stays changes nothing that would wake anybody when the cancel expires.
+        # A fault that persists triggers no event when the override expires.
         moments = [due_at] if due_at is not None else []
         until = min([*moments, *overridden.values()], default=None)
         kept = NotOpened.ENDED_BY_OPERATOR if acting else NotOpened.REPORTED

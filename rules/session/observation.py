@@ -1,9 +1,8 @@
-"""The entire fleet at one moment, and what one decision about one node may look at of it.
+"""Snapshot of the fleet, and the observation of one node that a decision uses.
 
-`observe` is called by the edge before every `rules.session.decide.decide`; the edge adds what only
-it knows (a drain plan from uncached lists, the last pass). Also the one place that says whether an
-agent's health status is fresh, and how old a view of the fleet may be before disruption rests on
-it. No I/O, no clock.
+The remediator calls `observe` before every `rules.session.decide.decide` and adds what only it
+knows (a drain plan from uncached lists, the last pass). This module also decides whether a health
+status is fresh, and how old a view may be for disruption. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rules.catalog.why_not import Refusal
 from rules.session import exclusions
 from rules.session.external import External, external_of
 
-if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait for
+if TYPE_CHECKING:  # imports for annotations only, so that commands start faster
     from rules.api.evidence import EvidenceView
     from rules.api.gpu_record import RecordView
     from rules.api.nodes import LeaseView
@@ -34,7 +33,7 @@ if TYPE_CHECKING:  # what stands in annotations alone, no command has to wait fo
     from rules.session.validation.jobs import JobSeen
 
 HEARTBEAT_FRESH_S: Final = 720.0
-"""An agent without a pod beats every 300 s: two missed beats and some slack."""
+"""An agent without a pod sends a heartbeat every 300 s: two missed ones and some slack."""
 AGENT_GONE_S: Final = 300.0
 """How long an agent's pod may be unready before GPUHealthy becomes Unknown."""
 _GPU_SOURCES: Final = ("nvml", "dcgm")
@@ -42,11 +41,11 @@ _GPU_SOURCES: Final = ("nvml", "dcgm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSnapshot:
-    """Everything the deciding rules may look at, at one moment.
+    """All input of the decision rules at one moment.
 
-    `now` is wall time corrected to the API server's clock. `observing_since` is when this
-    process's caches were last complete after a start or an outage: silence before it proves
-    nothing. `reserved` names nodes whose quarantine was sent but has not come back by watch.
+    `now` is wall time corrected to the API server's clock. `observing_since` is when the caches of
+    this process were last complete after a start or an outage: silence before it proves nothing.
+    `reserved` has nodes with a quarantine that was sent and has not been observed by watch.
     """
 
     now: float
@@ -56,10 +55,10 @@ class FleetSnapshot:
     quarantines: Mapping[str, QuarantineView] = field(default_factory=dict)
     """By object name."""
     records: Mapping[str, RecordView] = field(default_factory=dict)
-    """What is known of GPUs and nodes from before, by object name; never a cause by itself."""
+    """Records of GPUs and nodes, by object name; never a cause by themselves."""
     counting: Mapping[str, QuarantineView] | None = None
-    """Those of `quarantines` that the fleet rules may still count: open ones, and ended ones
-    within their windows (`rules.session.history.counts_until`); None where nobody picked them out.
+    """The `quarantines` that the fleet rules may still count: open ones, and ended ones within
+    their windows (`rules.session.history.counts_until`); None if not computed.
     """
     pauses: Mapping[str, PauseView] = field(default_factory=dict)
     agents: Mapping[str, AgentPod] = field(default_factory=dict)
@@ -67,95 +66,95 @@ class FleetSnapshot:
     maintenance_leases: Mapping[str, LeaseView] = field(default_factory=dict)
     """Leases of other operators on nodes (medik8s), by node name."""
     external_seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Since when this process has seen what others say on a node, by node name and finding
+    """Since when this process has observed external findings, by node name and finding id
     (`rules.session.external.first_seen`)."""
     observing_since: float = 0.0
     acting_since: float = 0.0
-    """When this process took over: waits for what a leader has to find out count from here."""
+    """When this process became leader: its initial waits count from here."""
     doubt: str = ""
-    """Why no disruption may rest on this snapshot, a clause: a view that is too old (`too_old`), a
-    time that is not known; "" when it may."""
+    """Why the snapshot is not good enough for disruption, as a clause: an outdated view
+    (`too_old`) or an unknown time; "" if it is."""
     own_node: str = ""
     """The node this process runs on; "" outside the cluster."""
     own_namespace: str = "gpuward"
     """Where the remediator's Deployment lives: fleet findings become Events there."""
     no_other_replica: bool = False
-    """Leadership was handed over for the own node and came back: there is no other replica."""
+    """Leadership was released for the own node and came back: there is no other replica."""
     reserved: Set[str] = frozenset()
     taint_refused: frozenset[str] = frozenset()
-    """Nodes that the API server let nobody quarantine a moment ago: they get no turn meanwhile."""
+    """Nodes with a quarantine that the API server has just refused: they get no turn for now."""
     gangs: Mapping[str, tuple[Gang, ...]] = field(default_factory=dict)
     """Gangs with GPU pods on a node (`rules.drain.gangs.gangs_of`), by node name: needed for nodes
-    whose session has not begun to drain. Empty says none; a missing node was not read lately."""
+    with a session that has not begun to drain. Empty means none; a missing node was not read
+    recently."""
     not_kept: Set[str] = frozenset()
-    """Fields of a session's status that the API server was lately seen to drop, as `status.repair`
+    """Fields of a session's status that the API server dropped recently, such as `status.repair`
     (`rules.session.status.entries_lost`)."""
     kueue_unhealthy: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Node names in `status.unhealthyNodes` of a gang's Kueue Workload, by gang key."""
     memo: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What was worked out from this snapshot (`rules.session.causes`): one moment has one answer.
-    """
+    """Cache of results computed from this snapshot (`rules.session.causes`)."""
 
     @property
     def counted(self) -> Mapping[str, QuarantineView]:
-        """The sessions that the fleet rules look at."""
+        """The sessions that the fleet rules count."""
         return self.quarantines if self.counting is None else self.counting
 
 
 class Unjudged(StrEnum):
-    """What a permit is without while it is neither a yes nor a no; a session says nothing then."""
+    """What a pending permit waits for; the session reports nothing meanwhile."""
 
-    FLEET = "the fleet was not judged yet"
+    FLEET = "the fleet was not assessed yet"
     GANGS = "the gangs on the node are being read"
     GANGS_OF_OTHERS = "the gangs of the waiting nodes are being read"
-    HALT_OVER = "the end of what held it up was not judged yet"
-    """So that an end of a pause starts no more drains than there are places."""
+    HALT_OVER = "the end of the halt was not assessed yet"
+    """So that the end of a pause starts no more drains than the limit allows."""
     TAINT_REFUSED = "its taint and cordon was refused a moment ago"
-    """The session says by whom."""
+    """The session reports by whom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permit:
-    """What the fleet rules allow one node: its turn to be quarantined, its turn to drain."""
+    """What the fleet rules allow for one node: to be quarantined, drained or repaired."""
 
     start: bool = False
     drain: bool = False
     unjudged: Unjudged | None = Unjudged.FLEET
     refusal: Refusal | None = None
-    """Why not; None for a yes, and while it is not judged."""
+    """Why not; None if allowed or pending."""
     storm: bool = False
-    """The breaker is open."""
+    """The circuit breaker is open."""
     repair: bool = False
-    """Its turn to be repaired."""
+    """Whether it may be repaired."""
     hand_over: bool = False
-    """Our own node's turn: leadership goes to another replica first."""
+    """It is the turn of the leader's own node: another replica takes the lead first."""
 
     @property
     def why(self) -> str:
-        """A clause that says why there is no permit; "" where there is one."""
+        """Why there is no permit, as a clause; "" if there is one."""
         return self.refusal.why if self.refusal is not None else self.unjudged or ""
 
     @classmethod
     def refused(cls, refusal: Refusal, *, start: bool = False, storm: bool = False) -> Permit:
-        """A no; `start`: its taint and cordon may go on, and only the drain waits."""
+        """Return a refusal; `start`: the node may be quarantined and only the drain waits."""
         return cls(start=start, unjudged=None, refusal=refusal, storm=storm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vanished:
-    """How the sessions of a node that are gone went."""
+    """How sessions of a node disappeared."""
 
     lost: str = ""
-    """Why no operator asked for it, a clause; "" for a deletion."""
+    """Why it was no operator's request, as a clause; "" for a deletion."""
     settled_at: float = 0.0
-    """Until then it is not known whether other sessions go with them."""
+    """Until then more sessions may disappear with them."""
     ended: tuple[QuarantineView, ...] = ()
-    """Those that had ended before they were deleted."""
+    """Sessions that had ended before they were deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObservation:
-    """One node as a decision sees it. `node` None means: deleted, certainly."""
+    """The input of a decision about one node. `node` None means that it was certainly deleted."""
 
     name: str
     node: NodeView | None
@@ -163,40 +162,40 @@ class NodeObservation:
     selected: bool = True
     """Whether the policy's `nodeSelector` selects it."""
     stale: str = ""
-    """Why the health status cannot be believed now; "" when it is fresh."""
+    """Why the health status is stale; "" if it is fresh."""
     evidence: EvidenceView | None = None
-    """The GPUEvidence of this session, while that is not on its record."""
+    """The GPUEvidence of this session until it is recorded."""
     external: External = field(default_factory=External)
-    """What others say on the node, by the policy."""
+    """External findings on the node."""
     observing_since: float = 0.0
-    """As `FleetSnapshot` has it."""
+    """`FleetSnapshot.observing_since`."""
     pauses: tuple[PauseView, ...] = ()
     """Pauses that cover the node now."""
     doubt: str = ""
-    """Why no disruption may rest on what was seen (`FleetSnapshot.doubt`)."""
+    """Why the data is not good enough for disruption (`FleetSnapshot.doubt`)."""
     owner: str = ""
-    """Who else works on the node (`rules.session.exclusions`)."""
+    """The other controller that works on the node (`rules.session.exclusions`)."""
     permit: Permit = Permit()
     siblings: tuple[QuarantineView, ...] = ()
     """Other sessions on this node, open and ended."""
     deleted: tuple[QuarantineView, ...] = ()
-    """Sessions of this node that vanished while they were open."""
+    """Sessions of this node that disappeared while they were open."""
     vanished: Vanished = Vanished()
-    """How they went."""
+    """How they disappeared."""
     untolerating: tuple[str, ...] = ()
-    """DaemonSets that select the node and do not tolerate our taint (`namespace/name`)."""
+    """DaemonSets that select the node and do not tolerate the taint (`namespace/name`)."""
     gangs: tuple[str, ...] = ()
     """Keys of the gangs with GPU pods on the node."""
     plan: DrainPlan | None = None
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
-    """When this session was last decided with every write accepted, by any replica."""
+    """When any replica last decided this session with every write accepted."""
     job: JobSeen | None = None
     """The Job of the test under load, as read for this decision; None before it was read."""
     refused: Mapping[NodeWrite, Refusal] = field(default_factory=dict)
-    """The API server's answer to writes on the node sent a moment ago, where it was no."""
+    """Recent refusals by the API server of writes on the node."""
     objects: Mapping[ObjectAddress, ObjectSeen] = field(default_factory=dict)
-    """What decisions about the node had read of repair providers' objects, as last read."""
+    """Objects of repair providers, as last read for decisions about the node."""
     not_kept: Set[str] = frozenset()
     """`FleetSnapshot.not_kept`."""
     own_namespace: str = ""
@@ -204,23 +203,23 @@ class NodeObservation:
 
     @property
     def uid(self) -> str:
-        """The Node's; "" where there is none."""
+        """The UID of the Node; "" if it does not exist."""
         return self.node.uid if self.node is not None else ""
 
 
 class Staleness(StrEnum):
-    """Why a health status is not fresh, where that takes no more words."""
+    """Why a health status is stale."""
 
-    NO_HEALTH_STATUS = "there is no health status for the node"
-    OTHER_NODE = "the health status is about an earlier node of that name"
+    NO_HEALTH_STATUS = "the node has no health status"
+    OTHER_NODE = "the health status belongs to an earlier node of that name"
     OTHER_BOOT = "the health status is from another boot"
     NO_PUBLISHER = "the health status names no publisher"
     POD_GONE = "the agent's pod is gone"
     POD_NOT_READY = "the agent's pod is not Ready"
     NO_HEARTBEAT = "the agent's heartbeat stopped"
-    SILENT = "the remediator calls its agent silent"
-    """Of one whose pod may not be read."""
-    NO_DATA = "the agent cannot see the GPUs"
+    SILENT = "gpuward-remediator reports the agent as silent"
+    """For clients that may not read pods."""
+    NO_DATA = "the agent has no GPU data"
 
 
 AGENT_PROBLEMS: Final = frozenset(
@@ -229,15 +228,15 @@ AGENT_PROBLEMS: Final = frozenset(
         Staleness.NO_DATA,
     }
 )
-"""Of these the agent of the node can be asked."""
+"""Reasons for which the agent of the node has to be checked."""
 
 
 def publisher_silence(
     health: HealthView, agents: Mapping[str, AgentPod] | None, now: float
 ) -> tuple[str, float]:
-    """Why the publisher counts as silent and since when; ("", 0.0) while it is alive.
+    """Return why the publisher counts as silent and since when; ("", 0.0) while it is alive.
 
-    `agents` None: whoever asks may read no pods, and has the remediator's word alone.
+    `agents` None: the client may not read pods and uses the remediator's report.
     """
     publisher = health.status.publisher
     if publisher.pod_uid and agents is None:
@@ -261,10 +260,10 @@ def publisher_silence(
 def staleness(
     health: HealthView | None, node: NodeView, agents: Mapping[str, AgentPod] | None, now: float
 ) -> str:
-    """Why the health status is not fresh; "" when it may be acted on.
+    """Return why the health status is stale; "" if it is fresh.
 
-    Fresh: of this node and boot, its publisher alive, and the GPUs can be seen. A node whose
-    kubelet reported no boot gives nothing to compare with.
+    Fresh: of this node and boot, with a live publisher and GPU data. The boot is not compared if
+    the kubelet reported none.
     """
     if health is None:
         return Staleness.NO_HEALTH_STATUS
@@ -282,8 +281,8 @@ def staleness(
 
 
 def _sees_gpus(status: HealthStatus) -> bool:
-    """NVML decides; dcgm-exporter where NVML is off; with neither the kernel log is all there
-    is.
+    """Return whether the agent has GPU data: from NVML, else from dcgm-exporter, else from the
+    kernel log.
     """
     for view in _GPU_SOURCES:
         states = {s.state for s in status.sources if s.name.lower().startswith(view)}
@@ -293,14 +292,14 @@ def _sees_gpus(status: HealthStatus) -> bool:
 
 
 def selects_node(policy: Policy, node: NodeView) -> bool:
-    """Whether the policy's `nodeSelector` selects the node, as its labels are now."""
+    """Return whether the policy's `nodeSelector` selects the node."""
     return selectors.parse_selector(policy.node_selector)(node.labels)
 
 
 def sessions_by_node(
     quarantines: Mapping[str, QuarantineView],
 ) -> dict[str, list[QuarantineView]]:
-    """Every session under its node's name, oldest first; the edge computes it once a cycle."""
+    """Return the sessions by node name, oldest first; computed once per cycle."""
     found: defaultdict[str, list[QuarantineView]] = defaultdict(list)
     for session in quarantines.values():
         found[session.spec.node_name].append(session)
@@ -310,7 +309,7 @@ def sessions_by_node(
 
 
 def is_open(session: QuarantineView) -> bool:
-    """Whether the session has not ended yet (one without status has not begun)."""
+    """Return whether the session has not ended."""
     return session.status.phase not in {"Released", "Cancelled", "NodeGone"}
 
 
@@ -322,8 +321,9 @@ def observe(
     session: QuarantineView | None = None,
     node: NodeView | None = None,
 ) -> NodeObservation:
-    """What the snapshot shows of one node. `node` overrides the cache with a fresh read. What the
-    edge alone knows (a permit, a drain plan, objects that it read), it puts in itself.
+    """Return the observation of one node. `node` overrides the cache with a fresh read.
+
+    The caller adds what only it knows: a permit, a drain plan, objects that it read.
     """
     seen = node or snapshot.nodes.get(name)
     health = snapshot.healths.get(name)
@@ -355,8 +355,8 @@ def observe(
 
 
 QUIET_S: Final = 100.0
-"""An API server sends each watch a bookmark about once a minute (kube-apiserver's
-`bookmarkFrequency` is 60 s), so a view that heard nothing for this long is not merely quiet."""
+"""kube-apiserver sends each watch a bookmark about once a minute (`bookmarkFrequency` is 60 s), so
+a watch without any event for this long does not work."""
 UNFOLLOWED_S: Final = 20.0
 """A watch that ends is resumed within milliseconds, after some failures within seconds."""
 
@@ -369,13 +369,13 @@ def too_old(
     problem: str,
     longest_quiet_s: float = QUIET_S,
 ) -> str:
-    """Why no disruption may rest on the view called `name`, a clause; "" when it may.
+    """Return why the view called `name` is too old for disruption, as a clause; "" if it is not.
 
-    `quiet_s` is since anything of it was heard, `unfollowed_s` since nobody follows it (0 while
-    somebody does); `problem` is what keeps that from working, where it is known.
-    `longest_quiet_s` is shorter for a view that is listed again more often.
+    `quiet_s` is the time since its last event, `unfollowed_s` since its watch ended (0 while it
+    runs), `problem` is the known cause of that. `longest_quiet_s` is shorter for a view that is
+    listed more often.
     """
     if quiet_s <= longest_quiet_s and unfollowed_s <= UNFOLLOWED_S:
         return ""
     why = f" ({problem})" if problem else ""
-    return f"what is known of {name} is too old to act on{why}"[:300]
+    return f"the view of {name} is too old to act on{why}"[:300]

@@ -1,9 +1,9 @@
 """Manual override: faults that an operator chose to leave on a node in service. Pure.
 
-A quarantine that an operator ended opens nothing for the same incidents for
+After an operator ends a quarantine, the same incidents open no session for
 `release.cancelExpiry`, unless their severity rises or another GPU fails. The same comparison
-decides whether a level that an operator lowered may be raised again. Both keep the incidents as
-they were at that moment in `status.evidence` of the session; agents' clocks are not used.
+decides whether a level that an operator lowered may be raised again. `status.evidence` of the
+session records the incidents at that moment; agents' clocks are not used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -20,11 +20,9 @@ from rules.session import causes, observation
 from rules.session.external import is_external
 
 EVIDENCE_SEEN: Final = "seenWhenEnded"
-"""In `status.evidence`: the faults of the causes, as they were when an operator ended the
-session.
-"""
+"""In `status.evidence`: the faults of the causes when an operator ended the session."""
 EVIDENCE_LEVEL: Final = "level"
-"""In `status.evidence`: the highest level that the session has had."""
+"""In `status.evidence`: the highest level of the session so far."""
 EVIDENCE_KNOWN: Final = "knownWhenLowered"
 """In `status.evidence`: the faults that were active when an operator lowered the level."""
 _MAX_FAULTS: Final = 64
@@ -33,8 +31,10 @@ _MAX_GPUS: Final = 32
 
 
 class RecordedFault(Wire, frozen=True, omit_defaults=True):
-    """An incident as an operator saw it. Without a severity only its id is known, and all of it is
-    covered: evidence of an older release, or a finding of another detector on the Node.
+    """An incident as an operator saw it.
+
+    Without a severity only its id is known and the override covers all of it: evidence of an older
+    release, or an external finding on the Node.
     """
 
     id: str
@@ -50,7 +50,7 @@ def overridden_until(
     policy: Policy,
     now: float,
 ) -> Mapping[str, float]:
-    """The incidents that an operator overrode, by id, and until when that counts."""
+    """Return the end of the override by id of each incident that an operator overrode."""
     until: dict[str, float] = {}
     for session in sessions:
         ends_at = override_ends_at(session, policy)
@@ -64,9 +64,7 @@ def overridden_until(
 
 
 def override_ends_at(session: QuarantineView, policy: Policy) -> float:
-    """Until when the end of a session by an operator counts, in seconds since the epoch; 0 where
-    no operator ended it.
-    """
+    """Return the Unix time at which the override of a session ends; 0 if no operator ended it."""
     ended_at = _ended_at(session)
     if observation.is_open(session) or not causes.ended_by_operator(session) or not ended_at:
         return 0.0
@@ -74,8 +72,8 @@ def override_ends_at(session: QuarantineView, policy: Policy) -> float:
 
 
 def since_override(incident: IncidentStatus, sessions: Iterable[QuarantineView]) -> str:
-    """What is new about the incident since an operator ended a session for it, a clause; "" where
-    nothing is, or nobody ended one.
+    """Return what is new about the incident since an operator ended a session for it, as a clause;
+    "" if nothing is new or no operator ended one.
     """
     ended = [s for s in sessions if not observation.is_open(s) and causes.ended_by_operator(s)]
     for session in sorted(ended, key=_ended_at, reverse=True):
@@ -87,9 +85,9 @@ def since_override(incident: IncidentStatus, sessions: Iterable[QuarantineView])
 
 
 def what_is_new(recorded: Sequence[RecordedFault], incident: IncidentStatus) -> str:
-    """What of the incident is beyond the record, a clause; "" where the record covers it.
+    """Return what of the incident the record does not cover, as a clause; "" if it covers all.
 
-    GPUs of other recorded faults of the same reason count as known: the agent may join incidents.
+    GPUs of other recorded faults of the same reason count as known: the agent may merge incidents.
     """
     same = next((fault for fault in recorded if fault.id == incident.id), None)
     if same is None:
@@ -101,27 +99,27 @@ def what_is_new(recorded: Sequence[RecordedFault], incident: IncidentStatus) -> 
     alike = [fault for fault in recorded if fault is same or fault.reason == incident.reason]
     known, named = {gpu for fault in alike for gpu in fault.gpus}, incident.gpus
     if not same.gpus or not named:
-        # A GPU whose UUID is not known is reported by its PCI address.
+        # A GPU without a known UUID is reported by its PCI address.
         known, named = {address for fault in alike for address in fault.pci}, incident.pci
         if not same.pci:
             return ""
     new = [gpu for gpu in named if gpu not in known]
-    return f"{incident.reason} came to {messages.name_list(new)}" if new else ""
+    return f"{incident.reason} now also affects {messages.name_list(new)}" if new else ""
 
 
 def seen_when_ended(session: QuarantineView, health: HealthView | None) -> list[dict[str, Any]]:
-    """The record of a session that an operator ends now, for `EVIDENCE_SEEN`."""
+    """Return the faults to record in `EVIDENCE_SEEN` when an operator ends the session."""
     return _record(health, {cause.incident for cause in session.spec.causes})
 
 
 def level_evidence(
     session: QuarantineView, health: HealthView | None, external: Iterable[IncidentStatus]
 ) -> dict[str, object]:
-    """The evidence of a session with its highest level, and the record of a lowered one."""
+    """Return the session's evidence with its highest level and the faults known when lowered."""
     evidence = dict(session.status.evidence)
     if not _is_lowered(session):
         if evidence.get(EVIDENCE_KNOWN) is not None:
-            # A merge patch would keep what is only left out.
+            # A merge patch keeps omitted keys.
             evidence[EVIDENCE_KNOWN] = None
         return {**evidence, EVIDENCE_LEVEL: session.spec.level}
     if not isinstance(evidence.get(EVIDENCE_KNOWN), list):
@@ -131,8 +129,9 @@ def level_evidence(
 
 
 def known_when_lowered(session: QuarantineView, incident: IncidentStatus) -> bool:
-    """Whether an operator who lowered the level knew of the incident as it is now. Before it is
-    recorded what they knew, they knew all.
+    """Return whether an operator who lowered the level knew the incident as it is now.
+
+    Until the known faults are recorded, all count as known.
     """
     if not _is_lowered(session):
         return False
@@ -142,13 +141,13 @@ def known_when_lowered(session: QuarantineView, incident: IncidentStatus) -> boo
 
 
 def _is_lowered(session: QuarantineView) -> bool:
-    """Whether the level is below what the session had: only people lower it."""
+    """Return whether the level is below the highest one: only operators lower it."""
     had = session.status.evidence.get(EVIDENCE_LEVEL)
     return isinstance(had, str) and level_rank(session.spec.level) < level_rank(had)
 
 
 def _record(health: HealthView | None, ids: Set[str]) -> list[dict[str, Any]]:
-    """The active incidents of those ids, as the agent has them now."""
+    """Return the active incidents with these ids in the current health status."""
     found = health.status.incidents if health is not None else ()
     recorded = []
     for incident in found:
@@ -166,9 +165,9 @@ def _record(health: HealthView | None, ids: Set[str]) -> list[dict[str, Any]]:
 
 
 def _recorded(session: QuarantineView, key: str) -> list[RecordedFault]:
-    """The record in the session's evidence; its causes without one are known by their id.
+    """Return the faults recorded in the session's evidence, and its other causes by id only.
 
-    The severity is at least that of the cause: an agent that just started says less at first.
+    The severity is at least that of the cause: an agent that just started reports less at first.
     """
     kept = session.status.evidence.get(key)
     found: dict[str, RecordedFault] = {}

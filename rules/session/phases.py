@@ -1,16 +1,16 @@
-"""What each phase of a session does while nothing ends it, and how it leaves.
+"""The phases of a session: what each one does and which one follows.
 
-| phase | what happens | goes to |
+| phase | what happens | next phase |
 |---|---|---|
-| Pending | waits for its turn | Marked; Cancelled when its causes went away |
-| Marked | taint and cordon are on; waits for its turn to drain | Draining |
-| Draining | pods are evicted (`draining`) | Quarantined; Marked when no drain is wanted |
+| Pending | waits for its turn | "Marked"; Cancelled if the causes close |
+| "Marked" | has its taint and cordon, waits for its turn to drain | Draining |
+| Draining | pods are evicted (`draining`) | Quarantined; "Marked" if no drain is required |
 | Quarantined | the next repair step waits or begins (`repair.readiness`) | Repairing |
 | Repairing | a step is followed to its proof (`repair.progress`) | Quarantined |
-| Validating | load test, then healthy time (`validation`) | Released; Marked: a cause is back |
+| Validating | test under load, then healthy time (`validation`) | Released; "Marked" |
 
-From Marked to Repairing, causes that closed lead to Validating. What ends a session in any phase
-(release, uncordon, node gone) is in `rules.session.decide`, the only caller.
+From "Marked" to Repairing, closed causes lead to Validating; a returning cause leads back. Ends in
+any phase (release, uncordon, node deleted) are in `rules.session.decide`, the only caller.
 """
 
 from dataclasses import replace
@@ -37,8 +37,9 @@ from rules.session.validation.validating import begin_validation, end, validatin
 
 
 def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
-    """The phase's own rule, with pauses and suspended time already booked; `halt` where what
-    stops disruption has more to say than `halt_of` knows.
+    """Return the decision of the current phase, with halts and suspended time recorded.
+
+    `halt` replaces the result of `halt_of` if the caller knows more.
     """
     halt = halt or halts.halt_of(case)
     status = evidence.with_evidence(case, halts.with_halts(case, halt))
@@ -54,7 +55,7 @@ def in_phase(case: Case, halt: Refusal | None = None) -> Decision:
         return followed
     if case.settled:
         if case.shadow:
-            why = f"{messages.closed_clause(case.reported)}; in Shadow nothing was touched"
+            why = f"{messages.closed_clause(case.reported)}; Shadow made no changes"
             return end(case, Phase.RELEASED, why)
         return begin_validation(case, status)
     if case.phase is Phase.QUARANTINED or case.phase is Phase.REPAIRING:
@@ -72,8 +73,8 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         "Replace",
         case.now,
         "RepeatOffender",
-        f"This is session {case.policy.release.replace_after} or later of the node within 7d; "
-        "replace the hardware, then release it: "
+        f"Session {case.policy.release.replace_after} or later of this node within 7d; "
+        "replace the hardware, then release the node: "
         f'kubectl gpuward release {case.node.name} --reason "..."',
     )
 
@@ -81,37 +82,35 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     permit = case.seen.permit
     if case.settled:
-        why = messages.closed_clause(case.reported) if case.reported else "the cause went away"
-        early = " before anything was done" if case.shadow or not quarantined(case.node) else ""
+        why = messages.closed_clause(case.reported) if case.reported else "the cause closed"
+        early = " before any action" if case.shadow or not quarantined(case.node) else ""
         return end(case, Phase.CANCELLED, f"{why}{early}")
     if not case.shadow and case.taint_state is QuarantineState.INTACT:
         return _enter_tainted(case, status)
     if not case.shadow and case.taint_state is QuarantineState.FOREIGN:
         return _clear_foreign(case, status)
     refused = case.seen.refused.get(NodeWrite.TAINT)
-    marks = permit.start or permit.unjudged is Unjudged.TAINT_REFUSED
+    its_turn = permit.start or permit.unjudged is Unjudged.TAINT_REFUSED
     if halt is not None:
         refusal = halt
     elif case.seen.stale and not causes.needs_no_health_status(case.causes):
         refusal = Refusal(reason=WhyNot.HEALTH_STATUS_STALE, why=case.seen.stale)
-    elif refused is not None and not case.shadow and marks:
+    elif refused is not None and not case.shadow and its_turn:
         refusal = refused
     elif permit.start and case.shadow:
         return _enter_tainted(case, status)
     elif permit.start:
         if case.node.spec.unschedulable and not is_fresh(case.node):
-            # Who cordoned it is recorded with the taint and cordon, and only a read names its
-            # managers.
-            why = "it is cordoned already"
+            # The taint records who cordoned the node, and only a read returns managed fields.
+            why = "the node is already cordoned"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
-        # On the node as it was seen last: the taint and cordon carries that version, and lands on
-        # no other.
-        return _enter_tainted(case, status, mark=taint_write(case, Phase.MARKED))
+        # The write carries the resourceVersion of the node as last seen.
+        return _enter_tainted(case, status, write=taint_write(case, Phase.MARKED))
     elif permit.refusal is not None:
         refusal = permit.refusal
     else:
-        # Also after a refusal: whether there is a place by now, the fleet rules say.
-        return _await_judgement(case)
+        # Also after a refusal: the fleet rules decide whether there is room now.
+        return _await_assessment(case)
     status = st.with_refusal(status, case.now, refusal, f"Waiting: {refusal.why}.")
     storm = permit.refusal if halt is None and permit.storm else None
     status = st.with_condition(
@@ -119,7 +118,7 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         "Storm",
         case.now,
         storm.reason if storm is not None else "",
-        f"The breaker is open: {permit.why}.",
+        f"The circuit breaker is open: {permit.why}.",
     )
     sentence = messages.pending(case.causes, case.phase_since, refusal.why)
     status = st.enter(status, Phase.PENDING, sentence, case.now)
@@ -132,8 +131,8 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     )
 
 
-def _await_judgement(case: Case) -> Decision:
-    """The fleet is judged in a moment: nothing to say or write until then."""
+def _await_assessment(case: Case) -> Decision:
+    """Return a decision without writes until the fleet rules have assessed the session."""
     return Decision(
         step="Judge",
         because=case.seen.permit.why,
@@ -146,11 +145,12 @@ def _await_judgement(case: Case) -> Decision:
 def taint_write(
     case: Case, phase: str, *, boot: str = "", restored: bool = False
 ) -> TaintAndCordon:
-    """The taint and cordon of this session as a write on the node as it was read; `boot`: its
-    cordon is put back in this boot. `restored`: another controller took a part off.
+    """Return the write that puts taint and cordon of this session on the node as it was read.
+
+    `boot`: restores the cordon in this boot. `restored`: another controller removed a part.
     """
     first = next(iter(case.session.spec.causes), Cause())
-    # An operator's cause needs no code; the taint then says who wanted it.
+    # A manual cause needs no reason code; the taint then has its source.
     reason = first.reason if is_reason_code(first.reason) else str(first.source)
     return TaintAndCordon(
         node=case.node.name,
@@ -170,18 +170,18 @@ def taint_write(
 
 
 def _enter_tainted(
-    case: Case, status: QuarantineStatus, mark: TaintAndCordon | None = None
+    case: Case, status: QuarantineStatus, write: TaintAndCordon | None = None
 ) -> Decision:
     for kind in ("Blocked", "NeedsHuman", "Storm"):
         status = st.with_condition(status, kind, case.now)
     sentence = _sentence(case, case.now, "")
     status = st.enter(status, Phase.MARKED, sentence, case.now)
-    before = () if mark is None else (mark,)
-    return case.decision("Mark", status, because=case.severity, before=before, wake_at=case.now)
+    before = () if write is None else (write,)
+    return case.decision("Taint", status, because=case.severity, before=before, wake_at=case.now)
 
 
 def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
-    """Another session's quarantine is on the node: off with it if that session has ended."""
+    """Remove the taint and cordon of another session if that session has ended."""
     note = read_note(case.node)
     name = note.session if note else ""
     holder = next((other for other in case.seen.siblings if other.name == name), None)
@@ -189,16 +189,16 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
         return case.decision("Wait", status, because=f"{name} holds the node")
     if not is_fresh(case.node):
         return Decision(
-            step="ReadNode", because="an old quarantine is to come off", needs_fresh_node=True
+            step="ReadNode", because="an old quarantine must be removed", needs_fresh_node=True
         )
     old = remove_taint(case.node, name, orphan=holder is None)
-    return case.decision("Unmark", status, because=f"{name} has ended", before=(old,))
+    return case.decision("RemoveTaint", status, because=f"{name} has ended", before=(old,))
 
 
 def _sentence(
     case: Case, since: float, waiting_for: str, probed: DrainStatus | None = None
 ) -> str:
-    """What was done, what is next, what else an operator should know."""
+    """Return the status message: what was done, what is next, what else to know."""
     drain = case.drains
     if case.shadow:
         would = f"Enforce mode would quarantine the node ({case.policy.parts})"
@@ -214,8 +214,7 @@ def _sentence(
     elif waiting_for:
         text = f"its pods are evicted later: {waiting_for}"
     else:
-        # Whose turn it is to be drained is judged once the taint and cordon is on: a gang or a
-        # limit may wait.
+        # The turn to drain is decided after the taint and cordon: gangs or limits may delay it.
         text = "its pods are evicted as soon as gangs, limits and budgets allow"
     if case.seen.untolerating:
         text += (
@@ -225,8 +224,8 @@ def _sentence(
     if case.no_data:
         text += f". The node is not released: {case.no_data}"
     note = read_note(case.node)
-    mark = note.parts if note else case.policy.parts
-    return messages.tainted(case.causes, since, text, mark)
+    parts = note.parts if note else case.policy.parts
+    return messages.tainted(case.causes, since, text, parts)
 
 
 def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
@@ -241,10 +240,10 @@ def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         if halt is not None:
             refusal = halt
         elif halts.unreachable(case):
-            why = "the node's kubelet is silent"
+            why = "the kubelet stopped posting node status"
             refusal = Refusal(reason=WhyNot.NODE_UNREACHABLE, why=why)
         elif permit.unjudged is not None:
-            return _await_judgement(case)
+            return _await_assessment(case)
         elif permit.drain:
             return begin_drain(case, status)
         else:
@@ -254,9 +253,7 @@ def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
 
 
 def _cordoned(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
-    """The taint and cordon is on, and nothing is evicted: level Cordon, or what the refusal
-    says.
-    """
+    """Return the decision to evict nothing: at level Cordon, or because of the refusal."""
     waiting_for = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Waiting: {waiting_for}.")
     sentence = _sentence(case, case.phase_since, waiting_for)
@@ -270,21 +267,21 @@ def _cordoned(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> 
 
 
 def _draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
-    """The drain, as long as it is wanted and has its place."""
+    """Return the decision of a drain while it is required and within the limits."""
     if not case.drains:
-        return _stop_draining(case, status, "the level is Cordon now")
+        return _stop_draining(case, status, "the level is now Cordon")
     if halt is None and not halts.unreachable(case):
         permit = case.seen.permit
         if permit.unjudged is Unjudged.HALT_OVER:
-            return _await_judgement(case)
+            return _await_assessment(case)
         if permit.refusal is not None and permit.refusal.reason is WhyNot.NODES_DRAINING:
-            # What held it up is over, and its place went to another meanwhile.
+            # The halt is over, and another node drains in its place.
             return _stop_draining(case, status, permit.why)
     return draining(case, status, halt)
 
 
 def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
-    """Who is still there stays for now, the taint and cordon as well."""
+    """Return to phase "Marked": remaining pods and the taint and cordon stay."""
     status = st.with_refusal(status, case.now, None)
     if status.drain is not None:
         drain = msgspec.structs.replace(status.drain, waiting=Pods(), blocked=())
@@ -305,21 +302,21 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     message = f"Not repaired: {kept.why}." if kept is not None else ""
     also = []
     if arrived:
-        # Pods that came past the scheduler: an operator ends what gpuward would have to repeat.
+        # Evicted pods would bypass the scheduler again: an operator has to act.
         why = messages.unscheduled_pods(arrived)
         kept = Refusal(reason=WhyNot.POD_ARRIVED, why=why, permanent=True)
         message = f"Not empty: {why}."
         also.append(why)
-    unseen = arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED
-    if not unseen:
+    not_listed = arrived is None and st.blocked_by(status) == WhyNot.POD_ARRIVED
+    if not not_listed:
         status = st.with_refusal(status, case.now, kept, message)
     proposal = st.sentence(outlook.then) if outlook.proposes else ""
     status = st.with_condition(status, st.PROPOSED, case.now, outlook.proposes, proposal)
     if case.no_data:
-        also.append(f"{case.no_data}, so nothing is released")
+        also.append(f"{case.no_data}, so the node is not released")
     sentence = messages.drained(case.causes, since, status.drain, outlook.then, also)
-    if unseen:
-        # Until somebody has looked again, what was said of them stands.
+    if not_listed:
+        # The earlier message stays until the pods are listed again.
         sentence = status.message
     status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
     return case.decision(
@@ -334,14 +331,12 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
 
 
 def _failed_test(case: Case) -> Refusal | None:
-    """A test that failed on a node that nobody is asked to repair: no health status would ever say
-    so.
-    """
+    """Return the refusal for a failed test if repair.mode is Off; no health status has it."""
     failed = next((c for c in case.causes if c.source == test_result.SOURCE), None)
     if failed is None or case.policy.repair.mode != "Off":
         return None
     why = (
         f'its test under load failed ("{failed.message[:300]}") and repair.mode is Off, '
-        "repair it by hand: after its next boot it is tested again"
+        "repair the node and reboot it: then it is tested again"
     )
     return Refusal(reason=WhyNot.VALIDATION_FAILED, why=why, permanent=True)

@@ -1,5 +1,5 @@
-"""How a session's status changes: phases, conditions, timeline, and what it says of refused
-writes. Pure struct-to-struct functions.
+"""Changes of a session's status: phases, conditions, timeline, reports of refused writes. Pure
+struct-to-struct functions.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -28,37 +28,37 @@ from rules.catalog.why_not import Refusal, WhyNot
 BY_GPUWARD: Final = "gpuward"
 BY_OPERATOR: Final = "person"
 NEEDS_HUMAN: Final = "QuarantineNeedsHuman"
-"""Reason of the Event on a node that says what an operator has to see to."""
+"""Reason of the Event on a node that needs operator action."""
 PROPOSED: Final = "RepairProposed"
-"""Condition: an operator is asked to let a repair step go; its reason is the step."""
+"""Condition: a repair step waits for an operator's approval; its reason is the step."""
 APPROVED: Final = "LetGo"
-"""Timeline entry of a repair step that an operator let go: `STEP`, or `STEP: REASON`."""
+"""Timeline entry of a repair step that an operator approved: `STEP`, or `STEP: REASON`."""
 PAUSED_BY, PAUSE_OVER = "PausedBy", "PauseOver"
-"""Timeline steps: a pause keeps all disruption from the node, and none does any more. The object
-of a pause is gone with its end, so whoever asks later who stopped what learns it here."""
+"""Timeline steps: a pause stops all disruption of the node, and the last pause ended. They keep
+who paused the node after the GPUWardPause is deleted."""
 NEW_BOOT: Final = "NewBoot"
-"""Timeline step: the moment a new boot was seen."""
+"""Timeline step: a new boot was observed."""
 MORE_SEVERE: Final = "Graver"
-"""Timeline step: a cause is more severe than the session's evidence had it."""
+"""Timeline step: the severity of a cause rose above that in the session's evidence."""
 EVIDENCE_INCIDENTS: Final = "incidents"
-"""In `status.evidence`: what the session keeps of the faults that it was opened for."""
+"""In `status.evidence`: the faults that opened the session."""
 _REMEMBERED: Final = frozenset({"Paused"})
-"""Conditions that keep their reason when they end: for a minute it matters who had paused. The
-others drop it, since the column Blocked of `kubectl get` prints it whatever the status is."""
+"""Conditions that keep their reason when they end: who had paused matters for another minute. The
+others drop it, since the column Blocked of `kubectl get` prints it for status False, too."""
 _OVER: Final = "No longer the case."
 _FIRST_KEPT: Final = 20
-"""A long timeline keeps its beginning and its end."""
+"""Entries at the beginning of a long timeline that are kept; the others are the latest."""
 
 
 def sentence(clause: str) -> str:
-    """A clause as the message of a condition; "" stays empty."""
+    """Return a clause as a sentence; "" stays empty."""
     return f"{clause[:1].upper()}{clause[1:]}." if clause else ""
 
 
 def enter(
     status: QuarantineStatus, phase: Phase, message: str, now: float, by: str = BY_GPUWARD
 ) -> QuarantineStatus:
-    """Move to `phase`; a session already there only gets the message."""
+    """Return the status in `phase`; only the message changes if it is already there."""
     if status.phase == phase:
         return msgspec.structs.replace(status, message=message)
     moved = msgspec.structs.replace(
@@ -75,10 +75,10 @@ def noted(
     by: str = BY_GPUWARD,
     subject: str = "",
 ) -> QuarantineStatus:
-    """Add a timeline entry."""
-    said = messages.shortened(messages.bounded(message), 256)
+    """Return the status with a new timeline entry."""
+    text = messages.shortened(messages.bounded(message), 256)
     entry = TimelineEntry(
-        at=timestamps.format_time(now), step=step, subject=subject, message=said, by=by
+        at=timestamps.format_time(now), step=step, subject=subject, message=text, by=by
     )
     timeline = (*status.timeline, entry)
     if len(timeline) > quarantine.MAX_TIMELINE:
@@ -87,12 +87,12 @@ def noted(
 
 
 def named(status: QuarantineStatus, causes: Iterable[Cause]) -> QuarantineStatus:
-    """`status` that names the most severe of `causes`, as each one that is written does."""
+    """Return `status` with the reason of the most severe of `causes`."""
     return msgspec.structs.replace(status, reason=quarantine.most_severe_reason(causes))
 
 
 def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionStatus:
-    """The write of an entire status, guarded by the version of the session."""
+    """Return the write of the entire status, guarded by the session's resourceVersion."""
     return WriteSessionStatus(
         name=session.name,
         node=session.spec.node_name,
@@ -104,42 +104,44 @@ def write_of(session: QuarantineView, status: QuarantineStatus) -> WriteSessionS
 def with_more_severe(
     status: QuarantineStatus, causes: Iterable[Cause], now: float
 ) -> QuarantineStatus:
-    """The timeline says of a cause that it became more severe, and the evidence follows: so it
-    says it once. Of a cause that came after the opening no evidence is kept, and nothing is said.
+    """Return the status with a timeline entry for each cause that became more severe.
+
+    The evidence takes over the severity, so that each rise is reported once. Causes that joined
+    after the opening have no evidence and no entry.
     """
     kept: Any = status.evidence.get(EVIDENCE_INCIDENTS)
     if not isinstance(kept, list):
         return status
     by_id = {cause.incident: cause for cause in causes if cause.incident}
-    told: list[Any] = []
+    current: list[Any] = []
     for one in kept:
         cause = by_id.get(str(one.get("id"))) if isinstance(one, dict) else None
         was = str(one.get("severity")) if cause is not None else ""
         if cause is None or severity_rank(cause.severity) <= severity_rank(was):
-            told.append(one)
+            current.append(one)
             continue
-        told.append({**one, "severity": cause.severity})
-        said = f"{cause.reason} is {cause.severity} now, it was {was}"
-        status = noted(status, MORE_SEVERE, said, now)
-    if told == kept:
+        current.append({**one, "severity": cause.severity})
+        message = f"{cause.reason} is {cause.severity} now, it was {was}"
+        status = noted(status, MORE_SEVERE, message, now)
+    if current == kept:
         return status
-    evidence = {**status.evidence, EVIDENCE_INCIDENTS: told}
+    evidence = {**status.evidence, EVIDENCE_INCIDENTS: current}
     return msgspec.structs.replace(status, evidence=evidence)
 
 
 def condition(status: QuarantineStatus, kind: str) -> Condition | None:
-    """The condition of that type, if it was ever set."""
+    """Return the condition of that type; None if it was never set."""
     return next((c for c in status.conditions if c.type == kind), None)
 
 
 def is_true(status: QuarantineStatus, kind: str) -> bool:
-    """Whether the condition is there and True."""
+    """Return whether the condition is True."""
     found = condition(status, kind)
     return found is not None and found.status == "True"
 
 
 def since(status: QuarantineStatus, kind: str) -> float | None:
-    """When the condition last changed its status."""
+    """Return when the condition last changed its status."""
     found = condition(status, kind)
     return timestamps.parse_time(found.last_transition_time) if found else None
 
@@ -147,7 +149,7 @@ def since(status: QuarantineStatus, kind: str) -> float | None:
 def with_condition(
     status: QuarantineStatus, kind: str, now: float, reason: str = "", message: str = ""
 ) -> QuarantineStatus:
-    """Set the condition True with `reason`; without a reason it becomes False, if it exists."""
+    """Return the status with the condition True for a `reason`, else False if it exists."""
     known = condition(status, kind)
     if known is None and not reason:
         return status
@@ -175,9 +177,9 @@ def with_refusal(
     *,
     human: WhyNot | None = None,
 ) -> QuarantineStatus:
-    """Conditions Blocked and NeedsHuman as `refusal` says; without one both end.
+    """Return the status with conditions Blocked and NeedsHuman of `refusal`; None ends both.
 
-    `human`: why an operator is needed, where that is another reason than what blocks.
+    `human`: why operator action is needed, if that differs from the refusal.
     """
     needed = refusal.reason if refusal is not None and refusal.permanent else human
     blocked = refusal.reason if refusal is not None else None
@@ -186,15 +188,15 @@ def with_refusal(
 
 
 def blocked_by(status: QuarantineStatus) -> str:
-    """The reason of condition Blocked, as stored (maybe a word of another release); "" without."""
+    """Return the stored reason of condition Blocked, possibly of another release; "" without."""
     found = condition(status, "Blocked")
     return found.reason if found is not None and found.status == "True" else ""
 
 
 def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStatus:
-    """`status` where a condition that is as it was stored keeps the time of its last change.
+    """Return `status` in which unchanged conditions keep their stored transition time.
 
-    Rules that set a condition off and on again within one decision have not changed it.
+    Rules may clear and set a condition within one decision, which is no change.
     """
     kept = []
     for found in status.conditions:
@@ -206,15 +208,17 @@ def steady(status: QuarantineStatus, stored: QuarantineStatus) -> QuarantineStat
 
 
 def times(status: QuarantineStatus, step: str) -> int:
-    """How often the session took `step`, as far as the timeline remembers."""
+    """Return how often the timeline has `step`."""
     return sum(1 for entry in status.timeline if entry.step == step)
 
 
 def with_taint_found(
     status: QuarantineStatus, tainted_at: str, opened_at: float, now: float
 ) -> QuarantineStatus:
-    """The status of a session whose quarantine was found on its node; one that ended before it was
-    recorded has it on record now, at the time that the taint and cordon itself says (`marked_at`).
+    """Return the status of a session with a taint and cordon that was found on its node.
+
+    If the session ended before it recorded the taint and cordon, an entry is added with the time
+    in the node's annotation.
     """
     if times(status, str(Phase.MARKED)) or status.mode == Mode.SHADOW:
         return status
@@ -223,10 +227,7 @@ def with_taint_found(
 
 
 def drained_at(status: QuarantineStatus) -> float | None:
-    """When the last drain was over: the first Quarantined after it, whatever repairs followed.
-
-    None where the timeline does not remember it.
-    """
+    """Return when the last drain ended: the first Quarantined after it; None if not recorded."""
     found: float | None = None
     for entry in status.timeline:
         if entry.step == Phase.DRAINING:
@@ -236,29 +237,29 @@ def drained_at(status: QuarantineStatus) -> float | None:
     return found
 
 
-# What a session says while the API server refuses a write on its node. A refusal replaces no other
-# blocker that an operator has to see, and never changes a phase. What was said, and the sentence
-# without it, is kept in the evidence, so that both can be taken back.
+# Reports of writes on the node that the API server refuses. A refusal replaces no other blocker
+# and never changes a phase. The evidence keeps its message and the session's message without it,
+# so that the report can be removed.
 
 EVIDENCE_REFUSED: Final = "refusedWrite"
-"""Key in a session's evidence of what is said of a refused write."""
+"""Evidence key of the report of a refused write."""
 _REFUSABLE: Final = ("Blocked", "NeedsHuman")
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """As kept in the evidence: the message of the conditions, and the session's without it."""
+class _RefusedWrite(msgspec.Struct, frozen=True):
+    """The report in the evidence: message of the conditions, session's message without it."""
 
     message: str = ""
     before: str = ""
 
     @property
     def joined(self) -> str:
-        """The session's message with it, as its last sentence."""
+        """The session's message with the report as its last sentence."""
         return messages.bounded(f"{self.before} {self.message}".strip())
 
 
 def kind_of(write: Write) -> NodeWrite | None:
-    """Which of the refusable writes it is."""
+    """Return the kind of a write that can be refused; None for others."""
     match write:
         case TaintAndCordon():
             return NodeWrite.TAINT
@@ -283,15 +284,16 @@ def kind_of(write: Write) -> NodeWrite | None:
 def not_recorded(
     write: WriteSessionStatus, refusal: Refusal, node_uid: str, now: float
 ) -> EmitEvent:
-    """What the API server says to a session's status cannot stand in that status."""
-    message = f"Session {write.name} of this node does not go on: {refusal.why}."
+    """Return the Event for a refused write of a session's status."""
+    message = f"Session {write.name} of this node is stopped: {refusal.why}."
     key = f"{write.name}/{refusal.reason}/NotRecorded/{write.status.phase_since}"
     return writes.node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
 
 
 def lost_fields(sent: QuarantineStatus, stored: QuarantineStatus) -> tuple[str, ...]:
-    """Fields that were sent and that the API server did not keep, as `status.evidence`; what
-    stands inside free-form evidence is no field.
+    """Return the paths of sent fields that the API server dropped, such as `status.evidence`.
+
+    Keys inside the free-form evidence do not count.
     """
     return tuple(sorted(set(_lost("status", health.plain(sent), health.plain(stored)))))
 
@@ -311,11 +313,10 @@ def _lost(path: str, sent: Any, stored: Any) -> Iterator[str]:
 def not_kept(
     write: WriteSessionStatus, lost: tuple[str, ...], node_uid: str, now: float
 ) -> EmitEvent:
-    """A definition of an older release drops what it does not know, and reports it to nobody."""
+    """Return the Event for status fields that the CRD of an older release silently drops."""
     message = (
-        f"The definitions in this cluster do not keep {messages.name_list(lost)} of "
-        "GPUQuarantine, so they are older than the remediator: bring them up to date "
-        "with kubectl apply -k daemonset/crds."
+        f"The GPUQuarantine CRD in this cluster drops {messages.name_list(lost)}, so it is older "
+        "than gpuward-remediator: update it with kubectl apply -k daemonset/crds."
     )
     key = f"{write.name}/NotKept/{','.join(lost)}"[:253]
     return writes.node_event(write.node, node_uid, NEEDS_HUMAN, message, now, key)
@@ -323,13 +324,13 @@ def not_kept(
 
 NOT_KEPT_S: Final = 3600.0
 """How long, in seconds, no step or test begins after the API server dropped a field of its record.
-Then it is tried again: the definition may have been applied."""
+Then it is retried: the CRD may have been updated."""
 
 
 def entries_lost(dropped: Set[str], part: str) -> Refusal | None:
-    """Why no entry of `status.PART` may begin; None where the API server keeps all of it.
+    """Return why no entry of `status.PART` may begin; None if the API server keeps its fields.
 
-    `dropped`: fields of a status that were lately seen dropped.
+    `dropped`: status fields that the API server dropped recently.
     """
     place = f"status.{part}"
     lost = sorted(f for f in dropped if f == place or f.startswith(f"{place}."))
@@ -337,55 +338,57 @@ def entries_lost(dropped: Set[str], part: str) -> Refusal | None:
         return None
     remedy = "kubectl apply -k daemonset/crds"
     why = (
-        f"the definition of GPUQuarantine in this cluster is older than the remediator and does "
-        f"not keep {messages.name_list(lost)}, apply it again ({remedy})"
+        f"the GPUQuarantine CRD in this cluster is older than gpuward-remediator and drops "
+        f"{messages.name_list(lost)}, update it ({remedy})"
     )
     return Refusal(reason=WhyNot.SESSION_REFUSED, why=why, permanent=True, remedy=remedy)
 
 
-def saying(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
-    """`status` with the refusal in its conditions and its sentence."""
+def with_refused_write(status: QuarantineStatus, refusal: Refusal, now: float) -> QuarantineStatus:
+    """Return `status` with the refusal in its conditions and its message."""
     lead = "Failed" if refusal.reason is WhyNot.UNEXPECTED_ERROR else "Refused"
-    said = _Said(messages.bounded(f"{lead}: {refusal.why}."), _silenced(status).message)
+    report = _RefusedWrite(
+        messages.bounded(f"{lead}: {refusal.why}."), _without_report(status).message
+    )
     wanted = {"Blocked": True, "NeedsHuman": refusal.permanent}
     for kind in _REFUSABLE:
-        if not is_true(status, kind) or _says(status, kind):
+        if not is_true(status, kind) or _is_reported_by(status, kind):
             reason = refusal.reason if wanted[kind] else ""
-            status = with_condition(status, kind, now, reason, said.message)
-    evidence = {**status.evidence, EVIDENCE_REFUSED: msgspec.to_builtins(said)}
-    return msgspec.structs.replace(status, message=said.joined, evidence=evidence)
+            status = with_condition(status, kind, now, reason, report.message)
+    evidence = {**status.evidence, EVIDENCE_REFUSED: msgspec.to_builtins(report)}
+    return msgspec.structs.replace(status, message=report.joined, evidence=evidence)
 
 
-def silent(status: QuarantineStatus, now: float) -> QuarantineStatus:
-    """`status` without a refusal: nothing is refused any more."""
+def without_refused_write(status: QuarantineStatus, now: float) -> QuarantineStatus:
+    """Return `status` without the report of a refused write."""
     for kind in _REFUSABLE:
-        if _says(status, kind):
+        if _is_reported_by(status, kind):
             status = with_condition(status, kind, now)
-    return _silenced(status)
+    return _without_report(status)
 
 
-def _silenced(status: QuarantineStatus) -> QuarantineStatus:
-    """`status` without what was said in its sentence, where that is still there."""
-    said = _said(status)
-    if said is None:
+def _without_report(status: QuarantineStatus) -> QuarantineStatus:
+    """Return `status` without the report in its message and evidence."""
+    report = _report(status)
+    if report is None:
         return status
     # None and not left out: the status is written as a merge patch.
     evidence = {**status.evidence, EVIDENCE_REFUSED: None}
-    message = said.before if status.message == said.joined else status.message
+    message = report.before if status.message == report.joined else status.message
     return msgspec.structs.replace(status, message=message, evidence=evidence)
 
 
-def _says(status: QuarantineStatus, kind: str) -> bool:
-    """Whether the condition is there because of a refused write."""
-    found, said = condition(status, kind), _said(status)
-    if found is None or said is None or found.status != "True":
+def _is_reported_by(status: QuarantineStatus, kind: str) -> bool:
+    """Return whether the condition is True because of a refused write."""
+    found, report = condition(status, kind), _report(status)
+    if found is None or report is None or found.status != "True":
         return False
-    return found.message == said.message
+    return found.message == report.message
 
 
-def _said(status: QuarantineStatus) -> _Said | None:
+def _report(status: QuarantineStatus) -> _RefusedWrite | None:
     kept = status.evidence.get(EVIDENCE_REFUSED)
     try:
-        return None if kept is None else msgspec.convert(kept, _Said)
+        return None if kept is None else msgspec.convert(kept, _RefusedWrite)
     except msgspec.ValidationError:
         return None

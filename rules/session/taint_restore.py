@@ -1,11 +1,12 @@
-"""Restore a part of taint and cordon that another controller took off the node.
+"""Restore a part of the taint and cordon that another controller removed.
 
-Three explanations are tried before a missing part counts as an operator's request: an owner that
-was seen at work has just left, the node has just booted (GPU driver managers uncordon their node
-at each boot), or another controller wrote to the node since the part was last seen. The boot has
-one restoration, recorded in the patch that makes it, so no crash and no new leader makes it two. A
-controller's removal is undone once; a second one within `AGAIN_S` leaves the node as it is, and
-reports it. Called by `rules.session.decide`, on a fresh read of the node.
+A missing part counts as an operator's request unless one of three explanations applies: an owner
+that was observed at work has just left, the node has just booted (GPU driver managers uncordon
+their node at each boot), or another controller wrote to the node since the part was last observed.
+A boot allows one restoration, recorded in the patch that makes it, so that a crash or a new leader
+does not make a second one. A controller's removal is restored once. After a second one within
+`AGAIN_S` gpuward leaves the node as it is and reports it. Called by `rules.session.decide` on a
+fresh read of the node.
 """
 
 from dataclasses import replace
@@ -23,24 +24,22 @@ from rules.session import status as st
 from rules.session.case import Case
 
 BOOT_WORK_S: Final = 600.0
-"""How long after a new boot a lost cordon counts as its doing. The driver container starts with
-the kubelet; pulling its image and waiting for its init containers takes minutes, not an hour.
+"""How long after a boot a lost cordon is attributed to it. The driver container starts with the
+kubelet; its image pull and init containers take minutes, not an hour.
 """
 JOINING_S: Final = 300.0
-"""A node that became Ready this soon after its object was made runs its first boot. A kubelet
-registers first and is Ready with its network, which takes seconds to a few minutes.
+"""A node that became Ready this soon after its object was created runs its first boot. A kubelet
+registers first and becomes Ready with its network, within seconds to a few minutes.
 """
 NEW_BOOT: Final = st.NEW_BOOT
 _LOST: Final = "CordonLost"
 OWNER_LEFT_S: Final = 60.0
-"""How long after an owner's work a missing part of the taint and cordon still counts as its
-doing.
-"""
+"""How long after an owner's work a missing part of the taint and cordon is attributed to it."""
 AGAIN_S: Final = 3600.0
-"""A controller's second removal within this time is a dispute that an operator has to settle."""
+"""A second removal by a controller within this time needs operator action."""
 _REACTION_S: Final = 5.0
-"""A removal is seen within this time: a write in the very second of our last check, which may have
-come before it, is not blamed for what is found missing later.
+"""A removal is observed within this time. A write in the same second as the last check may precede
+it and does not explain a later removal.
 """
 _PART: Final = {
     QuarantineState.UNCORDONED: "cordon",
@@ -49,7 +48,9 @@ _PART: Final = {
 
 
 def restored(case: Case) -> Decision | None:
-    """Restore the missing part, or leave it to its controller; None: an operator removed it."""
+    """Return the decision to restore the missing part, or to leave it to the controller; None if
+    an operator removed it.
+    """
     program = _noted_program(case)
     if not program and _owner_just_left(case):
         return _restore(case, "")
@@ -64,7 +65,7 @@ def restored(case: Case) -> Decision | None:
 
 
 def _noted_program(case: Case) -> str:
-    """The program that took this very part off, as the session has kept it; "" for none."""
+    """Return the program that removed this part, from the session's evidence; "" for none."""
     kept = case.status.evidence.get(halts.EVIDENCE_PART_TAKEN)
     if not isinstance(kept, dict) or kept.get("part") != case.taint_state:
         return ""
@@ -72,7 +73,7 @@ def _noted_program(case: Case) -> str:
 
 
 def _owner_just_left(case: Case) -> bool:
-    """Seen, that is: an owner who was at work when we last looked may be gone for long by now."""
+    """Return whether an owner was observed at work until `OWNER_LEFT_S` ago."""
     paused = st.condition(case.status, "Paused")
     if paused is None or paused.reason != WhyNot.STAND_DOWN:
         return False
@@ -80,19 +81,18 @@ def _owner_just_left(case: Case) -> bool:
         left_at = st.since(case.status, "Paused")
         return left_at is not None and case.now - left_at <= OWNER_LEFT_S
     if case.status.evidence.get(halts.EVIDENCE_PART_TAKEN):
-        # That the owner took it is known already; the taint and cordon was refused or halted
-        # since.
+        # The owner's removal is recorded; the restoration was refused or halted since.
         return True
     seen_at = case.seen.last_active_at
     return seen_at is not None and not drain_plan.was_away(case.now, seen_at)
 
 
 def _program_that_wrote(case: Case) -> str:
-    """The controller that wrote to the node since the part was last known to be there; "" where
-    none did, or an operator did.
+    """Return the controller that wrote to the node since the part was last observed; "" if none
+    or an operator did.
 
-    An uncordon itself leaves no trace; most controllers set a label, a taint or an annotation
-    along with it. After an absence of gpuward only programs that are known to uncordon count.
+    An uncordon itself has no managed field. Most controllers set a label, a taint or an annotation
+    with it. After an absence of gpuward only programs that are known to uncordon count.
     """
     note = quarantine_taint.read_note(case.node)
     if case.taint_state not in _PART or note is None:
@@ -124,11 +124,13 @@ def _removed_before(case: Case) -> bool:
 
 
 def _left_alone(case: Case, program: str) -> Decision:
-    """The second removal: nothing is evicted, repaired or restored until an operator decides."""
+    """Return the decision after a second removal: no eviction, repair or restoration until an
+    operator decides.
+    """
     part = _PART[case.taint_state]
     refusal = Refusal(
         reason=WhyNot.UNDONE_AGAIN,
-        why=f"the {part} was taken off again by {program} within an hour of its restoration",
+        why=f"the {part} was removed again by {program} within an hour of its restoration",
         subject=halts.PART_OF_TAINT,
         owner=program,
         permanent=True,
@@ -138,44 +140,43 @@ def _left_alone(case: Case, program: str) -> Decision:
     if paused is not None and paused.status == "True" and paused.reason == WhyNot.UNDONE_AGAIN:
         return decision
     message = (
-        f"{st.sentence(refusal.why)} The node is left as it is and its session stays open. Stop "
-        f"{program} on this node and cordon it again, or end the quarantine with kubectl gpuward "
-        f"release {case.node.name}."
+        f"{st.sentence(refusal.why)} gpuward leaves the node as it is and keeps its session open. "
+        f"Stop {program} on this node and cordon it again, or end the quarantine with kubectl "
+        f"gpuward release {case.node.name}."
     )
     event = _event(case, "UndoneAgain", message, int(case.now))
     return replace(decision, writes=(*decision.writes, event))
 
 
 def _event(case: Case, what: str, message: str, at: object) -> EmitEvent:
-    """The Event on the node, one for `at`."""
+    """Return the Event on the node, unique for `at`."""
     key = f"{case.session.metadata.uid}/{what}/{at}"
     node = case.node
     return writes.node_event(node.name, node.uid, f"Quarantine{what}", message, case.now, key)
 
 
 def _restore(case: Case, program: str) -> Decision:
-    """Put taint and cordon on again; "" for an owner that was seen at work."""
+    """Return the decision to restore taint and cordon; `program` is "" for an observed owner."""
     taken = Refusal(
         reason=WhyNot.STAND_DOWN,
-        why=f"{program or _OWNER} took a part of the taint and cordon off the node",
+        why=f"a part of the quarantine was removed by {program or _OWNER}",
         subject=halts.PART_OF_TAINT,
         owner=program,
     )
     if (halt := halts.halt_of(case)) is not None:
-        why = f"{taken.why}, which is put back when this is over: {halt.why}"
+        why = f"{taken.why} and is restored after this ends: {halt.why}"
         return phases.in_phase(case, replace(taken, why=why))
     again = phases.taint_write(case, case.status.phase, restored=bool(program))
-    # Until the taint and cordon is back the owner counts as just gone: its absence is nobody's
-    # cancel.
+    # Until it is restored the owner counts as just gone, so the missing part cancels nothing.
     halt = taken if case.refusal(again) is not None else None
     status = halts.with_halts(case, halt)
-    why = f"{_OWNER} is over and took a part of the taint and cordon off: it is put back"
+    why = f"{_OWNER} finished its work and had removed a part of the quarantine, which is restored"
     if program:
-        why = f"the {_PART[case.taint_state]} was taken off by {program}: it is restored once"
+        why = f"the {_PART[case.taint_state]} was removed by {program} and is restored once"
     if halt is not None:
-        return case.decision("MarkAgain", status, because=why, before=(again,))
+        return case.decision("RestoreTaint", status, because=why, before=(again,))
     return case.decision(
-        "MarkAgain",
+        "RestoreTaint",
         st.noted(status, "MarkRestored", why, case.now),
         because=why,
         before=(again,),
@@ -183,40 +184,41 @@ def _restore(case: Case, program: str) -> Decision:
     )
 
 
-_OWNER: Final = "another owner's work"
+_OWNER: Final = "another controller"
 
 
 def _restored_event(case: Case, program: str, why: str) -> EmitEvent:
     release = f"kubectl gpuward release {case.node.name}"
     end = (
-        f"a second time within an hour the node is left alone; to end the quarantine, {release}"
+        f"after a second removal within an hour it stays off; to end the quarantine, {release}"
         if program
-        else f"to end the quarantine, take it off again once {OWNER_LEFT_S:.0f} s have passed, "
-        f"or {release}"
+        else f"to end the quarantine, remove it again after {OWNER_LEFT_S:.0f} s, or {release}"
     )
     return _event(case, "MarkRestored", st.sentence(f"{why}; {end}"), int(case.now))
 
 
 def boot_unbooked(case: Case) -> bool:
-    """Whether the node runs another boot than the session knows of."""
+    """Return whether the node runs another boot than the session has recorded."""
     boot, known = case.node.boot_id, case.status.boot_id
     return bool(boot) and bool(known) and boot != known
 
 
 def awaits_booking(case: Case) -> bool:
-    """A lost cordon on a boot that was not booked yet, and is not known to be older than that."""
+    """Return whether a lost cordon may belong to a boot that is not recorded yet."""
     if case.taint_state is not QuarantineState.UNCORDONED or not boot_unbooked(case):
         return False
     seen_at = case.seen.last_active_at
     if seen_at is None or case.now - seen_at <= BOOT_WORK_S:
         return True
-    # Nobody looked for longer than that: the kubelet says since when it is back, if it was away.
+    # After a longer absence of gpuward the Ready condition shows when the kubelet returned.
     back_at = _kubelet_back_at(case)
     return back_at is None or back_at <= seen_at or case.now - back_at <= BOOT_WORK_S
 
 
 def put_back(case: Case) -> Decision | None:
-    """Cordon the node again, once in this boot; None where the loss is not the boot's doing."""
+    """Return the decision to cordon the node again, once per boot; None if the boot did not
+    uncordon it.
+    """
     if case.taint_state is not QuarantineState.UNCORDONED or not _of_the_boot(case):
         return None
     status = case.status
@@ -224,7 +226,7 @@ def put_back(case: Case) -> Decision | None:
     if not noted:
         status = st.noted(status, _LOST, _BOOT_SENTENCE, case.now)
     if case.policy.mode == Mode.SHADOW or halts.halt_of(case) is not None:
-        # Nothing is put on the node now; that it was lost to the boot is remembered.
+        # The node stays as it is for now; the loss is recorded.
         return (
             phases.in_phase(case)
             if noted
@@ -240,8 +242,8 @@ def put_back(case: Case) -> Decision | None:
 
 
 _BOOT_SENTENCE: Final = (
-    "The node's cordon was taken off right after a reboot, as a GPU driver manager does, so it is "
-    "put back once; uncordon it again to end the quarantine."
+    "The node was uncordoned right after a reboot, as GPU driver managers do, so gpuward cordons "
+    "it once more; uncordon it again to end the quarantine."
 )
 
 
@@ -252,7 +254,7 @@ def _of_the_boot(case: Case) -> bool:
         return False
     siblings = (other.status for other in case.seen.siblings)
     if any(other.boot_id == boot and _lost_since_boot(other) for other in siblings):
-        # An earlier session in this boot had the one.
+        # An earlier session used the one restoration of this boot.
         return False
     if _lost_since_boot(case.status):
         return True
@@ -261,11 +263,11 @@ def _of_the_boot(case: Case) -> bool:
 
 
 def _boot_began(case: Case) -> float | None:
-    """When the running boot began, or a later moment when it certainly ran; None: nobody knows.
+    """Return when the current boot began, or a later time at which it ran; None if unknown.
 
-    A session that was opened in this boot has not observed it begin. Then it began when the
-    kubelet came back, and not after the session was there: so a kubelet that was away for a moment
-    makes no young boot of an old one.
+    A session that was opened in this boot has not observed its begin. The boot then began when the
+    kubelet returned, at the latest when the session was created: a short absence of the kubelet
+    does not make an old boot a recent one.
     """
     booked = _latest(case.status, {NEW_BOOT})
     if booked is not None:
@@ -274,7 +276,7 @@ def _boot_began(case: Case) -> float | None:
     if back_at is None or case.session.spec.boot_id != case.node.boot_id:
         return back_at
     if back_at - case.node.metadata.created_at < JOINING_S:
-        # It has just joined: this is no reboot, and who uncordons a new node is heard.
+        # The node has just joined: this is no reboot, and an uncordon is an operator's request.
         return None
     return min(back_at, case.session.metadata.created_at)
 
@@ -292,7 +294,7 @@ def _lost_since_boot(status: QuarantineStatus) -> bool:
 
 
 def _latest(status: QuarantineStatus, steps: set[str]) -> TimelineEntry | None:
-    """The last of these steps since the session was opened, or taken up again."""
+    """Return the last of these timeline entries since the session was opened or reopened."""
     for entry in reversed(status.timeline):
         if entry.step in steps:
             return entry

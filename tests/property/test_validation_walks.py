@@ -100,7 +100,7 @@ checks = st.builds(
     Check,
     id=st.text(max_size=30),
     gpu=texts,
-    verdict=st.sampled_from(Assessment),
+    assessment=st.sampled_from(Assessment),
     value=numbers,
     floor=numbers,
     ceiling=numbers,
@@ -108,7 +108,7 @@ checks = st.builds(
 )
 results = st.builds(
     Result,
-    verdict=st.sampled_from(Assessment),
+    assessment=st.sampled_from(Assessment),
     message=st.text(max_size=3000),
     checks=st.lists(checks, max_size=60),
 )
@@ -119,6 +119,6 @@ results = st.builds(
     st.text() | results.map(lambda r: msgspec.json.encode(r).decode()),
 )
 def test_nothing_but_a_status_of_0_beside_clean_words_passes(status: int, text: str) -> None:
-    if read(status, text).verdict is Assessment.PASS:
+    if read(status, text).assessment is Assessment.PASS:
         assert status == 0
         assert not text.strip() or json.loads(text)["verdict"] == "pass"

@@ -1,4 +1,4 @@
-"""The end of a step or of a session: what asked for it comes off before the end is written."""
+"""End a repair step or a session: withdraw its requests before the end is written."""
 
 from dataclasses import replace
 from typing import Final
@@ -26,7 +26,7 @@ MAX_ATTEMPTS: Final = 16
 def with_entry(
     status: QuarantineStatus, attempt: RepairAttempt, **changes: object
 ) -> QuarantineStatus:
-    """`status` with these fields of the entry changed."""
+    """Return `status` with these fields of the entry changed."""
     entry = msgspec.structs.replace(attempt, **changes)
     return touched(
         status, repair=tuple(entry if a.object == attempt.object else a for a in status.repair)
@@ -34,17 +34,16 @@ def with_entry(
 
 
 def is_complete(case: Case, attempt: RepairAttempt) -> bool:
-    """Whether the entry has what every entry is written with; an older definition of GPUQuarantine
-    drops fields.
-    """
+    """Return whether the entry has all its fields; an older CRD of GPUQuarantine drops some."""
     before = attempt.before
     written = (attempt.adapter, attempt.object, attempt.started_at, attempt.state, before.node_uid)
     return all(written) and bool(before.boot_id or not case.node.boot_id)
 
 
 def started_at(case: Case, attempt: RepairAttempt) -> float:
-    """When the time of the step began, in seconds since the epoch. Where an older definition of
-    GPUQuarantine dropped it, when it was asked for, or when its phase began.
+    """Return the Unix time at which the timeout of the step began.
+
+    If an older CRD dropped it, the time of the request or the begin of the phase is used.
     """
     return (
         timestamps.parse_time(attempt.started_at)
@@ -54,7 +53,7 @@ def started_at(case: Case, attempt: RepairAttempt) -> float:
 
 
 def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
-    """`attempts` with a place for one more: of those that count for nothing the oldest goes."""
+    """Return `attempts` with room for one more: the oldest one that does not count is dropped."""
     spare = next((each for each in attempts if not each.counts), None)
     if len(attempts) < MAX_ATTEMPTS or spare is None:
         return attempts
@@ -62,7 +61,7 @@ def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
 
 
 def reading(query: ObjectAddress, why: str = "the repair rests on") -> Decision:
-    """The decision that reads this first."""
+    """Return the decision that reads this object first."""
     because = f"{why} {query.words}"
     return Decision(step="ReadObject", because=because, needs_object=query)
 
@@ -74,7 +73,7 @@ def ended_as(
     state: RepairState,
     proof: str,
 ) -> Decision:
-    """The step is over; what asked for it comes off before that is written."""
+    """Return the decision that ends the step and withdraws its request first."""
     taken = withdrawal.withdraw(case, (attempt,), ends=False)
     off = _taken_off(case, taken, withdrawal.node_withdrawals(case, ends=False), status)
     if isinstance(off, Decision):
@@ -82,10 +81,10 @@ def ended_as(
     ended_at = timestamps.format_time(case.now)
     status = with_entry(status, attempt, state=state, ended_at=ended_at, proof=proof[:512])
     status = st.with_refusal(status, case.now, None)
-    said = f"{attempt.step} by {attempt.adapter}: {proof}"
-    status = with_left(st.noted(status, f"Repair{state}", said, case.now), off, case.now)
-    words = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Given up")
-    status = touched(status, message=messages.bounded(f"{words}: {said}."))
+    result = f"{attempt.step} by {attempt.adapter}: {proof}"
+    status = with_left(st.noted(status, f"Repair{state}", result, case.now), off, case.now)
+    label = {RepairState.PROVEN: "Proven", RepairState.FAILED: "Failed"}.get(state, "Withdrawn")
+    status = touched(status, message=messages.bounded(f"{label}: {result}."))
     return case.decision(
         f"Repair{state}",
         status,
@@ -97,18 +96,16 @@ def ended_as(
 
 
 _AGAIN_S = 10.0
-_COMES_OFF: Final = "a request is to come off"
+_WITHDRAWING: Final = "a request has to be withdrawn from"
 
 
 def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> QuarantineStatus:
-    """`status` whose step under way is over with the session, proven where the node went with
-    it.
-    """
+    """Return `status` with the running step ended with the session; a replaced node proves it."""
     attempt = ladder.under_way(status)
     if attempt is None:
         return status
     replaced = phase is Phase.NODE_GONE and attempt.step == Step.REPLACE_NODE
-    # Of an older release's entry nobody wrote down when it was asked for.
+    # An entry of an older release has no time of the request.
     since = attempt.started_at if attempt.state == RepairState.ASKED else ""
     return with_entry(
         status,
@@ -116,16 +113,16 @@ def closed_repair(case: Case, status: QuarantineStatus, phase: Phase) -> Quarant
         asked_at=attempt.asked_at or since,
         ended_at=timestamps.format_time(case.now),
         state=RepairState.PROVEN if replaced else RepairState.WITHDRAWN,
-        proof="the Node is gone or another one" if replaced else "the session ended first",
+        proof="the Node was deleted or replaced" if replaced else "the session ended first",
     )
 
 
 def last_requests(case: Case, phase: Phase) -> Decision | Withdrawal:
-    """What is to be taken back before the session's end is written, or what is read first."""
+    """Return the requests to withdraw before the session ends, or what to read first."""
     if case.shadow:
         return Withdrawal()
     on_node = () if phase is Phase.NODE_GONE else withdrawal.node_withdrawals(case, ends=True)
-    attempts = _standing(case.status)
+    attempts = _open_requests(case.status)
     return _taken_off(case, withdrawal.withdraw(case, attempts, ends=True), on_node, case.status)
 
 
@@ -135,26 +132,24 @@ def _taken_off(
     on_node: tuple[SetRepairCondition | WriteRepairObject, ...],
     status: QuarantineStatus,
 ) -> Decision | Withdrawal:
-    """What is sent for it; a decision while it has to be read, or waits for who does not
-    answer.
-    """
+    """Return the writes that withdraw requests; a decision while they have to be read or wait."""
     if taken.needs is not None:
-        return reading(taken.needs, _COMES_OFF)
+        return reading(taken.needs, _WITHDRAWING)
     taken = replace(taken, writes=(*on_node, *taken.writes))
-    taken = _heeding(case.seen, taken, case.now)
+    taken = _with_refusal(case.seen, taken, case.now)
     if not taken.waits:
         return taken
-    said = case.seen.refused.get(NodeWrite.UNREPAIR)
-    said = said if said is not None and said.why == taken.waits else None
+    answer = case.seen.refused.get(NodeWrite.UNREPAIR)
+    answer = answer if answer is not None and answer.why == taken.waits else None
     refusal = Refusal(
-        reason=said.reason if said is not None else WhyNot.REPAIR_REFUSED,
-        why=f"a request still stands: {taken.waits}",
-        permanent=said is not None and said.permanent,
+        reason=answer.reason if answer is not None else WhyNot.REPAIR_REFUSED,
+        why=f"a repair request could not be withdrawn yet: {taken.waits}",
+        permanent=answer is not None and answer.permanent,
     )
     status = st.with_refusal(status, case.now, refusal, f"Not ended: {refusal.why}.")
     status = touched(status, message=messages.bounded(f"Not ended yet: {refusal.why}."))
     return case.decision(
-        "TakeBack",
+        "WithdrawRequest",
         status,
         because=refusal.why,
         blocked_by=refusal.reason,
@@ -164,56 +159,59 @@ def _taken_off(
 
 
 def with_left(status: QuarantineStatus, taken: Withdrawal, now: float) -> QuarantineStatus:
-    """`status` that says which requests stand although nobody wants them any more."""
+    """Return `status` with a timeline entry for requests that could not be withdrawn."""
     if not taken.left:
         return status
-    # The remedy first: what stands may be named at length, and is cut then.
-    message = f"take it off by hand: a request may still stand on {taken.left}"
+    # The remedy comes first: a long list of requests is cut.
+    message = f"remove it manually: a repair request may remain on {taken.left}"
     return st.noted(status, "RequestLeft", message, now)
 
 
 def withdraw_leftovers(seen: NodeObservation, now: float, policy: Policy) -> Decision | Withdrawal:
-    """What no open session concerns any more, on the Node and on objects of sessions that somebody
-    deleted: nobody follows it late.
+    """Return what withdraws requests without an open session, on the Node and on objects of
+    deleted sessions.
     """
-    whole = Withdrawal()
+    total = Withdrawal()
     if (node := seen.node) is not None:
-        # Annotations that a kubelet can write too: their managers tell.
+        # A kubelet can write these annotations, too: the managed fields show who did.
         if (
             quarantine_taint.may_have_strays(node) or names.ANNOTATION_REPAIR in node.annotations
         ) and not is_fresh(node):
-            why = "what is on it may be left of a session that nobody knows"
+            why = "it may have leftovers of an unknown session"
             return Decision(step="ReadNode", because=why, needs_fresh_node=True)
         known = (*seen.siblings, *seen.deleted)
         writes = withdrawal.leftover_writes(node, now, known)
-        whole = Withdrawal(writes=writes, told=withdrawal.told(node, now, known, writes))
+        events = withdrawal.leftover_events(node, now, known, writes)
+        total = Withdrawal(writes=writes, events=events)
     for gone in seen.deleted:
         case = Case(session=gone, seen=seen, now=now, policy=policy)
-        taken = withdrawal.withdraw(case, _standing(gone.status), ends=True)
+        taken = withdrawal.withdraw(case, _open_requests(gone.status), ends=True)
         if taken.needs is not None:
-            return reading(taken.needs, _COMES_OFF)
-        whole = Withdrawal(
-            waits=whole.waits or taken.waits,
-            writes=(*whole.writes, *taken.writes),
-            told=whole.told,
-            left=", ".join(filter(None, (whole.left, taken.left))),
+            return reading(taken.needs, _WITHDRAWING)
+        total = Withdrawal(
+            waits=total.waits or taken.waits,
+            writes=(*total.writes, *taken.writes),
+            events=total.events,
+            left=", ".join(filter(None, (total.left, taken.left))),
         )
-    return _heeding(seen, whole, now)
+    return _with_refusal(seen, total, now)
 
 
 def cleared(decision: Decision, taken: Withdrawal, seen: NodeObservation, now: float) -> Decision:
-    """`decision` about a node without a session, once what is left there comes off first.
+    """Return `decision` about a node without a session, with its leftovers withdrawn first.
 
-    A request that stands keeps the node out of service for a while and no session from opening.
+    A remaining request keeps the node out of service for a while, and no session from opening.
     """
     opens = decision.step in {"Open", "Reopen"}
     if taken.waits:
-        said = seen.refused.get(NodeWrite.UNREPAIR)
-        again_at = max(now + 1.0, said.until or 0.0) if said is not None else now + _AGAIN_S
-        why = f"a request of a session that is gone still stands: {taken.waits}"
-        blocked_by = said.reason if said is not None else WhyNot.REPAIR_REFUSED
-        message = messages.bounded(f"The node does not serve yet: {why}.")
-        waiting = Decision(step="TakeBack", because=why, blocked_by=blocked_by, message=message)
+        answer = seen.refused.get(NodeWrite.UNREPAIR)
+        again_at = max(now + 1.0, answer.until or 0.0) if answer is not None else now + _AGAIN_S
+        why = f"a repair request of a deleted session remains: {taken.waits}"
+        blocked_by = answer.reason if answer is not None else WhyNot.REPAIR_REFUSED
+        message = messages.bounded(f"The node stays out of service: {why}.")
+        waiting = Decision(
+            step="WithdrawRequest", because=why, blocked_by=blocked_by, message=message
+        )
         held = decision if opens else waiting
         return replace(
             held,
@@ -221,33 +219,34 @@ def cleared(decision: Decision, taken: Withdrawal, seen: NodeObservation, now: f
             unfinished=True,
             wake_at=again_at if held.wake_at is None else min(again_at, held.wake_at),
         )
-    writes: tuple[Write, ...] = (*taken.writes, *taken.told, *decision.writes)
+    writes: tuple[Write, ...] = (*taken.writes, *taken.events, *decision.writes)
     if taken.left:
-        message = f"Take it off by hand: a repair request may still stand on {taken.left}."
+        message = f"Remove it manually: a repair request may remain on {taken.left}."
         key = f"{seen.uid}/{taken.left}/RequestLeft"
         writes = (*writes, node_event(seen.name, seen.uid, st.NEEDS_HUMAN, message, now, key))
     return replace(decision, writes=writes) if writes != decision.writes else decision
 
 
-def _heeding(seen: NodeObservation, taken: Withdrawal, now: float) -> Withdrawal:
-    """`taken` as it is while the API server refuses such writes on the node: it waits, and after a
-    while what stands is left to an operator.
+def _with_refusal(seen: NodeObservation, taken: Withdrawal, now: float) -> Withdrawal:
+    """Return `taken` while the API server refuses its writes: it waits, and after
+    `WITHDRAWAL_S` the requests are left to an operator.
     """
-    said = seen.refused.get(NodeWrite.UNREPAIR)
-    if said is None or not taken.writes:
+    answer = seen.refused.get(NodeWrite.UNREPAIR)
+    if answer is None or not taken.writes:
         return taken
-    since = now if said.since is None else said.since
-    if now - since < withdrawal.TAKE_BACK_S:
-        return replace(taken, writes=(), told=(), waits=taken.waits or said.why)
-    words = [
+    since = now if answer.since is None else answer.since
+    if now - since < withdrawal.WITHDRAWAL_S:
+        return replace(taken, writes=(), events=(), waits=taken.waits or answer.why)
+    targets = [
         w.address.words if isinstance(w, WriteRepairObject) else f"the Node ({w.kind})"
         for w in taken.writes
     ]
-    left = ", ".join(filter(None, (taken.left, *(f"{each} ({said.reason})" for each in words))))
-    return replace(taken, writes=(), told=(), left=left)
+    refused = (f"{each} ({answer.reason})" for each in targets)
+    left = ", ".join(filter(None, (taken.left, *refused)))
+    return replace(taken, writes=(), events=(), left=left)
 
 
-def _standing(status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
-    """Requests that may stand while the session is open."""
+def _open_requests(status: QuarantineStatus) -> tuple[RepairAttempt, ...]:
+    """Return the attempts that may have a request while the session is open."""
     running = ladder.under_way(status)
     return tuple(a for a in status.repair if a is running or a.step == Step.REPLACE_NODE)

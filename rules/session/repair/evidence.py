@@ -1,7 +1,7 @@
-"""What is kept of a node: the evidence of its agent before a boot ends, the node before a step.
+"""Evidence of a node: the agent's GPUEvidence before a boot ends, the node's state before a step.
 
-The proof of a step compares what was recorded with what is seen (`rules.repair.ladder`), and parts
-that were replaced are known by the inventory of the session.
+The proof of a step compares the recorded state with the current one (`rules.repair.ladder`).
+Replaced parts are recognized by the session's inventory.
 """
 
 import math
@@ -30,28 +30,28 @@ from rules.session.repair import endings
 from rules.session.repair.ladder import accused_by
 
 WAIT_S: Final = 60.0
-"""How long after the drain a step waits for it: an agent that lives takes seconds."""
+"""How long after the drain a step waits for evidence: a live agent takes seconds."""
 WITHOUT: Final = "WithoutEvidence"
-"""Timeline entry of a step that went on without."""
+"""Timeline entry of a step that continued without evidence."""
 _KEY: Final = "gpuEvidence"
 """In `status.evidence`: digest and time of the GPUEvidence."""
 _NOTED: Final = "Evidence"
-"""Timeline entry of what is on record."""
+"""Timeline entry of recorded evidence."""
 _FIRST_CHECK_S: Final = 5.0
-"""An agent that can ask its GPUs keeps it within 2 to 4 s (`agent/publish/evidence.py`)."""
+"""An agent with responsive GPUs saves evidence within 2 to 4 s (`agent/publish/evidence.py`)."""
 _EARLY_S: Final = 900.0
-"""An agent that has not kept any this long after the taint and cordon has given up."""
+"""How long after the taint and cordon an agent may save evidence."""
 
 
 def recorded(status: QuarantineStatus) -> str:
-    """The digest on record; "" where there is none."""
+    """Return the recorded digest; "" if there is none."""
     kept = status.evidence.get(_KEY)
     found = kept.get("sha256") if isinstance(kept, dict) else None
     return found if isinstance(found, str) else ""
 
 
 def wanted_of(session: QuarantineView, now: float) -> bool:
-    """Whether the edge should look for the session's evidence now."""
+    """Return whether the session's evidence should be read now."""
     status = session.status
     if status.mode != "Enforce" or recorded(status) or status.phase not in _TAINTED:
         return False
@@ -60,9 +60,9 @@ def wanted_of(session: QuarantineView, now: float) -> bool:
 
 
 def next_check_s(session: QuarantineView, now: float) -> float | None:
-    """In how many seconds the edge should look again for evidence that is wanted: soon after the
-    quarantine, then after ever twice as long, so that it is on record when it is about as old
-    again, and a storm costs four looks a node. None where the usual looks at the session will do.
+    """Return in how many seconds to read missing evidence again; None if regular reconciles do.
+
+    The interval doubles after the quarantine, so that a storm costs four reads per node.
     """
     tainted_at = _at(session.status, Phase.MARKED)
     if tainted_at is None or not wanted_of(session, now):
@@ -79,9 +79,7 @@ _TAINTED: Final = frozenset(
 
 
 def with_evidence(case: Case, status: QuarantineStatus) -> QuarantineStatus:
-    """`status` with the digest of what the agent kept, once there is something that can be
-    believed.
-    """
+    """Return `status` with the digest of the agent's evidence, if that is valid."""
     kept = case.seen.evidence
     if kept is None or case.shadow or recorded(status) or not _is_of(kept, case):
         return status
@@ -92,7 +90,7 @@ def with_evidence(case: Case, status: QuarantineStatus) -> QuarantineStatus:
 
 
 def _is_of(kept: EvidenceView, case: Case) -> bool:
-    """Whether it is this session's on this node, and as it was written: names can be guessed."""
+    """Return whether the evidence is complete and of this session: names can be guessed."""
     name = case.session.name
     return (
         kept.metadata.name == name
@@ -104,13 +102,13 @@ def _is_of(kept: EvidenceView, case: Case) -> bool:
 
 
 def awaited_until(case: Case, step: Step) -> float | None:
-    """Until when the step waits for the evidence; None when it need not."""
+    """Return until when the step waits for the evidence; None if it does not."""
     status = with_evidence(case, case.status)
     if step not in ladder.ENDS_BOOT or recorded(status):
         return None
     tainted_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
     if without_at is not None and without_at >= (tainted_at or 0.0):
-        # One minute for the session: the next step waits for nothing that did not come.
+        # The session waits once: later steps do not wait again.
         return None
     drained_at = _at(status, Phase.QUARANTINED) or case.phase_since
     until = drained_at + WAIT_S
@@ -118,15 +116,15 @@ def awaited_until(case: Case, step: Step) -> float | None:
 
 
 def noted_without(case: Case, status: QuarantineStatus, step: Step) -> QuarantineStatus:
-    """`status` that reports it where the step goes on without."""
+    """Return `status` with a timeline entry if the step continues without evidence."""
     if step not in ladder.ENDS_BOOT or recorded(status):
         return status
-    why = f"{step} goes on without evidence: no GPUEvidence {case.session.name} is to be had"
+    why = f"{step} continues without evidence: there is no GPUEvidence {case.session.name}"
     return st.noted(status, WITHOUT, why, case.now)
 
 
 def _at(status: QuarantineStatus, step: str) -> float | None:
-    """When that last happened, as far as the session's timeline remembers."""
+    """Return the time of the last timeline entry of this step."""
     return next(
         (timestamps.parse_time(e.at) for e in reversed(status.timeline) if e.step == step), None
     )
@@ -135,7 +133,7 @@ def _at(status: QuarantineStatus, step: str) -> float | None:
 def expired_evidence(
     kept: Iterable[ObjectMeta], sessions: Iterable[str], now: float
 ) -> tuple[DeleteObject, ...]:
-    """Evidence that history no longer keeps: of a session that is gone, and older than `keep`."""
+    """Return the deletions of old evidence of sessions that no longer exist."""
     there = set(sessions)
     return tuple(
         DeleteObject(plural="gpuevidences", name=meta.name, uid=meta.uid)
@@ -145,12 +143,12 @@ def expired_evidence(
 
 
 MAX_GPUS: Final = 32
-"""GPUs kept of one node; the CRD allows as many."""
+"""GPUs recorded per node; the CRD allows as many."""
 _NO_ACTION: Final = frozenset({"", "None"})
 
 
 def before_of(case: Case) -> RepairBefore:
-    """What is recorded before anybody is asked for a step."""
+    """Return the state of the node to record before a step is requested."""
     accused = accused_by(case.session, case.seen.health)
     gpus = sorted(_gpus(case), key=lambda gpu: (gpu.uuid not in accused, gpu.index))
     return RepairBefore(
@@ -166,12 +164,11 @@ def before_of(case: Case) -> RepairBefore:
 
 
 def seen_of(case: Case, attempt: RepairAttempt) -> Seen:
-    """What is seen now of a step.
+    """Return the current state of the node for the proof of a step.
 
-    The kubelet's last word is compared with the call, where one is known. A boot that was found
-    when nobody is known to have been asked is proof of its own age: the kubelet writes the boot ID
-    and its conditions at once, and then repeats them every five minutes only
-    (`nodeStatusReportFrequency`), which is longer than a step may have.
+    The kubelet's last heartbeat is compared with the request, if its time is known. Without one, a
+    new boot proves its own age: the kubelet writes boot ID and conditions at once and repeats them
+    only every five minutes (`nodeStatusReportFrequency`), which may exceed the step's timeout.
     """
     since = endings.started_at(case, attempt)
     ready = case.node.condition("Ready")
@@ -199,7 +196,7 @@ def _gpus(case: Case) -> tuple[GpuStatus, ...]:
 
 
 def _pending(case: Case) -> bool:
-    """Whether an accused GPU still asks for a reset; of a fault of the entire node, any GPU."""
+    """Return whether an accused GPU (any GPU for a fault of the node) still needs a reset."""
     accused = accused_by(case.session, case.seen.health)
     return any(
         gpu.reset_pending or gpu.recovery_action not in _NO_ACTION

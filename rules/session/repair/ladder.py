@@ -1,12 +1,14 @@
-"""The repair ladder of one session: which step is next, which one is under way, what people see.
+"""The repair ladder of one session: the running step, the next step, and the steps to display.
 
-Read from session objects alone, for one decision (`rules.session.repair.readiness`), for the turns
-of the entire fleet (`rules.fleet.quarantined_turns`), and for page, `why` and `plan`.
+Computed from session objects alone, for one decision (`rules.session.repair.readiness`), for the
+turns of the fleet (`rules.fleet.quarantined_turns`), and for page, `why` and `plan`.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from rules.api import timestamps
 from rules.api.health import Wire
@@ -30,11 +32,11 @@ from rules.session.causes import level_in_effect
 from rules.session.validation import result as test_result
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
-"""Without a state: the definition in the cluster did not keep it."""
+"""An empty state was dropped by the CRD of an older release."""
 
 
 def under_way(status: QuarantineStatus) -> RepairAttempt | None:
-    """The step that was planned or asked for and has not ended."""
+    """Return the step that was planned or requested and has not ended; None without one."""
     return next((attempt for attempt in reversed(status.repair) if attempt.state in _OPEN), None)
 
 
@@ -46,7 +48,7 @@ def next_step(
     policy: Policy,
     now: float,
 ) -> LadderPosition:
-    """Where the ladder leads now for the causes that hold."""
+    """Return the position on the ladder for the active causes."""
     repair = policy.repair
     causes = tuple(causes)
     begins = ladder.begins_at(asked_for(session, causes, health, policy))
@@ -64,14 +66,14 @@ def next_step(
     )
 
 
-NO_ACCUSED_GPU: Final = "would have to name its GPUs, and no cause accuses one that is there"
+NO_ACCUSED_GPU: Final = "needs the GPUs to reset, and no cause names one that is present"
 
 
 def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) -> dict[str, str]:
-    """Steps that nobody can be asked for in this session: a reset that names GPUs, without any.
+    """Return the steps that cannot be requested in this session, with the reason.
 
-    It is for the accused GPUs alone. No cause means a reset of all: what NVSwitches and their
-    fabric ask for begins at the driver or the node.
+    A reset by GPU UUID needs accused GPUs that are present. No cause recommends a reset of all
+    GPUs: faults of NVSwitches and their fabric begin at the driver or the node.
     """
     wanted = policy.repair.steps.get(Step.RESET_GPU)
     action = policy.repair.action(wanted.adapter, Step.RESET_GPU) if wanted is not None else None
@@ -84,16 +86,14 @@ def unfit(session: QuarantineView, health: HealthView | None, policy: Policy) ->
 
 
 def must_name(step: str, action: RepairAction) -> bool:
-    """Whether the step is for the GPUs that its request names, so that it names some."""
+    """Return whether the request of the step has to name GPUs."""
     if step != Step.RESET_GPU or not isinstance(action, NewObject):
         return False
     return mentions(action.object, "gpuUUIDs")
 
 
 def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
-    """The GPUs that the session's causes name, by its health status, else by what it kept of
-    it.
-    """
+    """Return the GPUs of the session's causes from the health status, else from its evidence."""
     ids = {cause.incident for cause in session.spec.causes if cause.incident}
     incidents = health.status.incidents if health is not None else ()
     named = {uuid for i in incidents if i.id in ids for uuid in i.gpus}
@@ -104,15 +104,13 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
 
 
 def approved(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy: Policy) -> bool:
-    """Whether the step may begin without another word: the policy reports it, or an operator
-    did.
-    """
+    """Return whether the step may begin: the policy allows it, or an operator approved it."""
     return policy.repair.mode == "Auto" or approval_for(session, causes, rung.step) is not None
 
 
 def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
-    """When an operator asked for something: not before there was a session, and not after `now` or
-    the end of the session; None where it has no time that can be read.
+    """Return when an operator made a request, limited to the lifetime of the session and `now`;
+    None without a readable time.
     """
     asked_at = timestamps.parse_time(at)
     if asked_at is None:
@@ -125,10 +123,10 @@ def requested_at(at: str, session: QuarantineView, now: float) -> float | None:
 
 
 def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> RepairRequest | None:
-    """The step that an operator approved; None where nobody did, or where none of the faults that
-    it was approved for holds any more. `causes` are those that hold.
+    """Return the operator's approval of a step; None if there is none, or if all faults it was
+    given for have closed. `causes` are the active ones.
 
-    A session that people alone asked for has no faults: there it holds as long as the session.
+    In a session with only manual causes it holds as long as the session.
     """
     asked = session.spec.repair
     if asked is None or all(cause.source == "Human" for cause in session.spec.causes):
@@ -144,7 +142,7 @@ def request_in_force(session: QuarantineView, causes: Iterable[Cause]) -> Repair
 
 
 def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
-    """The step that an operator let go; "" where nobody did, or the faults it was for are over."""
+    """Return the step of the operator's approval in force; "" without one."""
     asked = request_in_force(session, causes)
     return asked.step if asked is not None else ""
 
@@ -152,21 +150,19 @@ def chosen(session: QuarantineView, causes: Iterable[Cause]) -> str:
 def approval_for(
     session: QuarantineView, causes: Iterable[Cause], step: str
 ) -> RepairRequest | None:
-    """The request of the operator who let this very step go, as it holds for the causes that hold;
-    None where nobody did.
-    """
+    """Return the operator's approval of this step that is in force; None without one."""
     asked = request_in_force(session, causes)
     return asked if asked is not None and asked.step == step else None
 
 
 def taken_in(session: QuarantineView) -> frozenset[str]:
-    """The steps that this session has taken; one withdrawn unasked is none of them."""
+    """Return the steps that this session has taken, without those withdrawn before the request."""
     return frozenset(attempt.step for attempt in session.status.repair if attempt.counts)
 
 
 def named_in(session: QuarantineView) -> Mapping[str, int]:
-    """The highest number that a request of each step has in this session, withdrawn ones included:
-    no later request may be called like it.
+    """Return the highest attempt number of each step in this session, withdrawn ones included, so
+    that request names stay unique.
     """
     numbers: dict[str, int] = {}
     for attempt in session.status.repair:
@@ -175,10 +171,9 @@ def named_in(session: QuarantineView) -> Mapping[str, int]:
 
 
 def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Counter[str]:
-    """How often each step was tried on one node lately, over all its sessions.
+    """Return how often each step was tried on one node in the window, over all its sessions.
 
-    By the node's name: some repairs delete the Node and the same machine registers again, and what
-    was tried on it was tried all the same.
+    Counted by node name: some repairs delete the Node and the same machine registers again.
     """
     return Counter(
         attempt.step
@@ -192,9 +187,8 @@ def tried(sessions: Iterable[QuarantineView], window_s: float, now: float) -> Co
 def asked_for(
     session: QuarantineView, causes: Iterable[Cause], health: HealthView | None, policy: Policy
 ) -> list[str]:
-    """What each cause recommends: by its incident, by what the session kept of it, by its reason.
-
-    What people ask for recommends nothing.
+    """Return the recommended action of each cause: from its incident, the session's evidence or
+    its reason. Manual causes recommend none.
     """
     kept: Any = session.status.evidence.get("incidents")
     known = {
@@ -219,12 +213,11 @@ def asked_for(
 
 
 NEXT, LATER, PASSED = "Next", "Later", "Passed"
-"""States of a step that was not taken in this session: it is next, it follows, it is passed over.
-"""
+"""States of a step that was not taken in this session: next, later or skipped."""
 
 
 class LadderRung(Wire, frozen=True):
-    """One step; `state` is that of its attempt, or Next, Later or Passed."""
+    """One step of the ladder; `state` is that of its attempt, or Next, Later or Passed."""
 
     step: str
     state: str
@@ -232,8 +225,8 @@ class LadderRung(Wire, frozen=True):
     attempt: int = 0
     started_at: str = ""
     ended_at: str = ""
-    said: str = ""
-    """What proved it or is missing, or why it is passed over."""
+    detail: str = msgspec.field(default="", name="said")
+    """Its proof, what is missing for it, or why the step is skipped."""
 
     @property
     def clause(self) -> str:
@@ -241,10 +234,10 @@ class LadderRung(Wire, frozen=True):
         by = ", ".join(
             part for part in (self.adapter, self.attempt and f"attempt {self.attempt}") if part
         )
-        said = f": {self.said}" if self.said else ""
-        # By itself the word reads like a test that the step passed.
-        state = "passed over" if self.state == PASSED else self.state
-        return f"{self.step} {state}{f' ({by})' if by else ''}{said}"
+        detail = f": {self.detail}" if self.detail else ""
+        # "Passed" alone would read as success.
+        state = "skipped" if self.state == PASSED else self.state
+        return f"{self.step} {state}{f' ({by})' if by else ''}{detail}"
 
 
 def rungs(
@@ -255,9 +248,9 @@ def rungs(
     policy: Policy,
     now: float,
 ) -> tuple[LadderRung, ...]:
-    """From where it begins to its end; what this session tried always. () where nothing is asked
-    for, as at a level that leaves the pods alone or once the causes are closed, and nothing was
-    tried.
+    """Return the steps from the begin of the ladder to its end, and all attempts of this session.
+
+    Without a required repair (level Cordon, closed causes) only the attempts are returned.
     """
     attempts = session.status.repair
     causes = tuple(causes)
@@ -290,7 +283,7 @@ def _tried(attempt: RepairAttempt) -> LadderRung:
         attempt=attempt.attempt,
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
-        said=attempt.proof,
+        detail=attempt.proof,
     )
 
 
@@ -300,5 +293,5 @@ def _untried(step: Step, position: LadderPosition, passed: str, policy: Policy) 
     if position.rung is not None and position.rung.step == step:
         return LadderRung(step=step, state=NEXT, adapter=adapter, attempt=position.rung.attempt)
     if passed or not adapter:
-        return LadderRung(step=step, state=PASSED, said=passed or "has no adapter")
+        return LadderRung(step=step, state=PASSED, detail=passed or "has no adapter")
     return LadderRung(step=step, state=LATER, adapter=adapter)

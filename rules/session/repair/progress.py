@@ -1,8 +1,8 @@
-"""The step under way followed to its proof: asked, held, awaited, proven or failed.
+"""Follow a running repair step to its end: request, wait, hold, proof or failure.
 
-One rule that reads `status.repair[]` and what is seen now, and nothing else: a restart, a crash
-between two writes and a change of leader all continue here. Whether the step happened,
-`rules.repair.ladder` says.
+The rule reads only `status.repair[]` and the current observation, so that it continues after a
+restart, a crash between two writes and a change of leader. `rules.repair.ladder` decides whether
+the step happened.
 """
 
 from typing import Final
@@ -25,12 +25,12 @@ from rules.session.repair.readiness import Outlook
 from rules.session.repair.request import Call
 
 HEALS_S: Final = 900.0
-"""How long after its proof a step's causes may still hold before the next one: a health status of
-a new boot needs the start grace of the agent and a check at everything that was wrong before."""
+"""How long after its proof a step's causes may stay active before the next step: a health status
+of a new boot needs the start grace of the agent and a check of every earlier fault."""
 
 
 def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision | None:
-    """The step that is under way, judged by what is seen; None where there is none."""
+    """Return the decision about the running step; None if there is none."""
     attempt = under_way(status)
     if attempt is None:
         return _healing(case, status)
@@ -56,16 +56,16 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         return endings.reading(query)
     gave_up, over = _object_outcome(attempt, seen)
     if gave_up and case.node.boot_id == attempt.before.boot_id:
-        # In another boot its word is about the one before: a Job, say, that the reboot ended.
+        # After a reboot the object reports on the boot before: a Job, say, that the reboot ended.
         why = f"{attempt.adapter} gave up: {gave_up}"
         return endings.ended_as(case, status, attempt, RepairState.FAILED, why)
     until = timestamps.utc(endings.started_at(case, attempt) + timeout_s)
     target = attempt.target
     through = f" through {objects.address_of(target).words}" if target is not None else ""
     sentence = (
-        f"{attempt.step} asked of {attempt.adapter}{through} at "
+        f"{attempt.step} requested from {attempt.adapter}{through} at "
         f"{timestamps.utc(endings.started_at(case, attempt))} for "
-        f"{case.asked_for}; not proven yet ({proof.clause}), it has until {until}."
+        f"{case.asked_for}; not proven yet ({proof.clause}), times out at {until}."
     )
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
@@ -73,8 +73,8 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         "AwaitRepair",
         status,
         because=proof.clause,
-        # Nobody is to stay moved off for an object that is over, of another boot too; and once it
-        # is through, the proof needs our agent to look again.
+        # Once the object is done, the pods that were moved off return, the agent among them: the
+        # proof needs it.
         before=withdrawal.restored_labels(case) if over else (),
         evicting=Evicting.WATCH,
         wake_at=min(
@@ -85,30 +85,30 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
 
 
 _FOLLOWED_S: Final = 5.0
-"""How often an object is checked while its step is awaited; one that was asked for a moment ago
-more often: what ends at once has mostly refused, and people wait for that."""
+"""How often the object of a running step is read. A new one is read more often: an object that
+ends at once has usually failed."""
 _YOUNG: Final = 0.25
-"""An object is checked again after this part of the time that its step has taken."""
+"""An object is read again after this part of the time that its step has taken."""
 _SOONEST_S: Final = 1.0
 
 
 def _check_interval_s(case: Case, attempt: RepairAttempt) -> float:
-    """How soon the object of a step that was asked for is checked again."""
+    """Return in how many seconds to read the object of a running step again."""
     took_s = case.now - (timestamps.parse_time(attempt.asked_at or attempt.started_at) or case.now)
     return min(_FOLLOWED_S, max(_SOONEST_S, _YOUNG * took_s))
 
 
 def _followed(attempt: RepairAttempt) -> ObjectAddress | None:
-    """The object that says when the step is through or given up; None where there is none."""
+    """Return the object that reports the end of the step; None without one."""
     action = adapter.recorded(attempt.action)
     if not isinstance(action, NewObject) or attempt.target is None:
         return None
-    says = action.done is not None or action.failed is not None
-    return objects.address_of(attempt.target) if says else None
+    reports = action.done is not None or action.failed is not None
+    return objects.address_of(attempt.target) if reports else None
 
 
 def _object_outcome(attempt: RepairAttempt, seen: ObjectSeen | None) -> tuple[str, bool]:
-    """Why the one that was asked gave up, a clause, and whether its object does no more."""
+    """Return why the object reports failure, as a clause, and whether it is finished."""
     action = adapter.recorded(attempt.action)
     if seen is None or not isinstance(action, NewObject) or attempt.target is None:
         return "", False
@@ -122,7 +122,7 @@ def _object_outcome(attempt: RepairAttempt, seen: ObjectSeen | None) -> tuple[st
 def _unrecorded(
     case: Case, status: QuarantineStatus, attempt: RepairAttempt, refusal: Refusal
 ) -> Decision:
-    """The API server did not keep the entry as it was sent, so nobody was asked: off with it."""
+    """Return the decision that drops an entry that the API server did not store completely."""
     status = touched(status, repair=tuple(a for a in status.repair if a is not attempt))
     status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
     return case.decision(
@@ -136,9 +136,7 @@ def _unrecorded(
 
 
 def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
-    """A step was proven a moment ago: the health status gets its time before the next one is
-    thought of.
-    """
+    """Return the decision to wait for the causes to close after a proven step; None otherwise."""
     last = status.repair[-1] if status.repair else None
     if last is None or last.state != RepairState.PROVEN or case.phase is not Phase.REPAIRING:
         return None
@@ -146,32 +144,37 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
     if case.settled or case.now >= until:
         return None
     sentence = (
-        f"{last.step} is proven ({last.proof}) and {messages.causes_clause(case.causes)} holds "
-        f"still; if it does at {timestamps.utc(until)}, {readiness.awaited(case)}."
+        f"{last.step} is proven ({last.proof}), but still active: "
+        f"{messages.causes_clause(case.causes)}; from {timestamps.utc(until)} on, "
+        f"{readiness.awaited(case)}."
     )
     status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
-        "Healing", status, because="its causes hold still", evicting=Evicting.WATCH, wake_at=until
+        "Healing",
+        status,
+        because="its causes are still active",
+        evicting=Evicting.WATCH,
+        wake_at=until,
     )
 
 
 ASK_S: Final = 600.0
-"""How long the API server may refuse to let anybody be asked before the step has failed."""
+"""How long the API server may refuse the request before the step fails."""
 
 
 def go_on(
     case: Case, status: QuarantineStatus, attempt: RepairAttempt, halt: Refusal | None
 ) -> Decision:
-    """A step on record of which nobody knows whether it was asked for: ask, wait or give it up."""
+    """Return the decision about a recorded step that may not be requested yet."""
     if not endings.is_complete(case, attempt):
-        why = "the definition of GPUQuarantine does not keep its record"
+        why = "the GPUQuarantine CRD drops its record"
         return _given_up(case, status, attempt, why)
     if attempt.before.boot_id != case.node.boot_id and case.node.boot_id:
-        # Whoever led before may have asked, and this may be the answer: it is not asked again. Its
-        # time begins now: it may have been held for hours, and nobody is known to have been asked.
+        # The earlier leader may have requested this boot, so there is no second request. The
+        # timeout begins now: the step may have been on hold for hours.
         began = timestamps.format_time(case.now)
         status = endings.with_entry(status, attempt, state=RepairState.ASKED, started_at=began)
-        why = "the node booted again"
+        why = "the node rebooted"
         return case.decision(
             "FollowRepair", status, because=why, evicting=Evicting.WATCH, wake_at=case.now
         )
@@ -181,14 +184,14 @@ def go_on(
         return _given_up(case, status, attempt, why)
     asks = readiness.is_wanted(case) and case.drains and wanted is not None
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
-        why = "the policy or an operator does not ask for it any more"
+        why = "the policy or the operator no longer requests it"
         return _given_up(case, status, attempt, why)
-    # Whoever led before may have asked and died: the pod that runs for it is no reason to hold the
-    # step, and nobody is let back in the middle of it.
+    # The earlier leader may have sent the request and died: its pod does not hold the step, and
+    # other pods do not return during it.
     call = _made_call(case, attempt)
     if call is not None and call.needs is not None:
         return endings.reading(call.needs)
-    if call is not None and call.verdict.asked:
+    if call is not None and call.assessment.asked:
         return _ask(case, status, attempt)
     waits = readiness.not_now(case, Step(attempt.step), halt, f"{attempt.step} waits", " until")
     if waits is not None and not waits.lists_pods:
@@ -202,7 +205,7 @@ def go_on(
     if attempt.state == RepairState.HELD or drain_plan.was_away(
         case.now, case.seen.last_active_at
     ):
-        # Time in which it could not be asked for is nobody's failure.
+        # Time without a possible request does not count against the timeout.
         began = timestamps.format_time(case.now)
         again = endings.with_entry(status, attempt, state=RepairState.PLANNED, started_at=began)
         return _on_record(case, again, "it may go on")
@@ -210,27 +213,27 @@ def go_on(
 
 
 def _made_call(case: Case, attempt: RepairAttempt) -> Call | None:
-    """The call that may have been made already; None where it certainly was not."""
+    """Return the request that may have been sent already; None if it certainly was not."""
     action = adapter.recorded(attempt.action)
     if attempt.state != RepairState.PLANNED or action is None:
         return None
-    # What an object is asked through is on record before the call: without it there was none.
+    # The target is recorded before the request: without it there was none.
     if isinstance(action, NewObject | Replacement) and attempt.target is None:
         return None
     return request.call_for(case, attempt)
 
 
 def _given_up(case: Case, status: QuarantineStatus, attempt: RepairAttempt, why: str) -> Decision:
-    """The step is withdrawn, unless whoever led before asked for it and could not report it any
-    more: somebody may be at it, and the node serves nobody until it is over.
+    """Return the decision that withdraws the step, or follows it if the earlier leader requested
+    it.
     """
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because=why, needs_fresh_node=True)
     call = request.call_for(case, attempt)
-    # What an object is asked through is on record before the call: without it there was none.
+    # The target is recorded before the request: without it there was none.
     if call.needs is not None and attempt.target is not None:
         return endings.reading(call.needs)
-    if call.verdict.asked:
+    if call.assessment.asked:
         return _ask(case, status, attempt)
     return endings.ended_as(case, status, attempt, RepairState.WITHDRAWN, why)
 
@@ -242,61 +245,61 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
     if call.needs is not None:
         return endings.reading(call.needs)
     if call.target is not None and attempt.target is None:
-        # On record before anybody is asked through it.
+        # Recorded before the request.
         found = endings.with_entry(status, attempt, target=call.target)
         return _on_record(case, found, "the object is known")
     if (waits := readiness.object_waits(case, call, f"{attempt.step} waits")) is not None:
         return _held(case, status, attempt, waits)
-    said = case.refusal(call.write) if call.write is not None else None
-    cannot = readiness.refused(call.verdict.cannot) if call.verdict.cannot else said
+    answer = case.refusal(call.write) if call.write is not None else None
+    cannot = readiness.refused(call.assessment.cannot) if call.assessment.cannot else answer
     overdue = case.now - endings.started_at(case, attempt) > ASK_S
-    if overdue and not call.verdict.asked:
-        why = cannot.why if cannot is not None else "the API server took no request"
-        ended = f"nobody could be asked: {why}"
+    if overdue and not call.assessment.asked:
+        why = cannot.why if cannot is not None else "the API server did not accept the request"
+        ended = f"the request could not be sent: {why}"
         return endings.ended_as(case, status, attempt, RepairState.FAILED, ended)
-    if cannot is not None and cannot is not said:
+    if cannot is not None and cannot is not answer:
         return _cannot(case, status, attempt, cannot, call.again_s)
-    if said is None and call.clears is not None:
+    if answer is None and call.clears is not None:
         return _clear(case, status, attempt, call)
-    if said is None:
-        # Its time begins with the call: what kept it from being asked was nobody's failure. A call
-        # of whoever led before may have been followed by now.
+    if answer is None:
+        # The timeout begins with the request, but not again for one of the earlier leader.
         began = attempt.started_at if call.write is None else timestamps.format_time(case.now)
         asked = RepairState.ASKED
         status = endings.with_entry(status, attempt, state=asked, started_at=began, asked_at=began)
-        message = f"{attempt.step} asked of {attempt.adapter}"
+        message = f"{attempt.step} requested from {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
         status = touched(
-            status, message=f"{message} at {timestamps.utc(case.now)}; its proof is awaited."
+            status,
+            message=f"{message} at {timestamps.utc(case.now)}; gpuward waits for proof of it.",
         )
     return case.decision(
         "AskRepair",
         status,
         because=attempt.step,
         before=(call.write,) if call.write is not None else (),
-        evicting=Evicting.WATCH if said is None else Evicting.LOOK,
+        evicting=Evicting.WATCH if answer is None else Evicting.LOOK,
         wake_at=case.now + 1.0,
     )
 
 
 def _on_record(case: Case, status: QuarantineStatus, why: str) -> Decision:
-    """What the next decision goes on from is written first."""
+    """Return the decision that records the step before it continues."""
     return case.decision(
         "PlanRepair", status, because=why, evicting=Evicting.LOOK, wake_at=case.now
     )
 
 
 def _clear(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
-    """Others are moved off the GPUs; whose labels change is on record before they do."""
+    """Return the decision that moves pods off the GPUs; the changed labels are recorded first."""
     if attempt.cleared != call.clears:
         status = endings.with_entry(status, attempt, cleared=call.clears)
-        return _on_record(case, status, "who has to go is known")
+        return _on_record(case, status, "the labels to change are known")
     return case.decision(
         "ClearGPUs",
         status,
         because=attempt.step,
         before=(call.write,) if call.write is not None else (),
-        # Checked again before the call: others are on the move.
+        # Checked again before the request: pods are still moving.
         evicting=Evicting.WATCH,
         wake_at=case.now + 1.0,
     )
@@ -309,12 +312,12 @@ def _cannot(
     refusal: Refusal,
     again_s: float,
 ) -> Decision:
-    """The step cannot be asked for: said, tried again, and failed when its time is over."""
+    """Return the decision for a request that cannot be made: report, retry, fail in the end."""
     status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
     until = timestamps.utc(endings.started_at(case, attempt) + ASK_S)
     sentence = (
-        f"{attempt.step} cannot be asked of {attempt.adapter}: {refusal.why}; it is tried again "
-        f"until {until} and counts as failed then."
+        f"{attempt.step} cannot be requested from {attempt.adapter}: {refusal.why}; gpuward "
+        f"retries until {until}, then the step fails."
     )
     status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
@@ -341,7 +344,7 @@ def _held(
         status,
         because=clause or waits.then,
         blocked_by=waits.refusal.reason if waits.refusal is not None else None,
-        # What holds it may last: whoever was moved off comes back meanwhile.
+        # A hold may last: pods that were moved off return meanwhile.
         before=withdrawal.restored_labels(case) if waits.refusal is not None else (),
         evicting=Evicting.LOOK if waits.lists_pods else Evicting.WATCH,
         hand_over=waits.hand_over,

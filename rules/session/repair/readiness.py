@@ -1,7 +1,7 @@
-"""The next step of a drained node: begun, or what it waits for, or why there is none.
+"""The next repair step of a drained node: begin it, or report what it waits for.
 
-Everything that may forbid a step is read again, before it is recorded and again before it is
-asked for. The entry is written before anybody is asked.
+Everything that may forbid a step is checked before it is recorded and again before it is
+requested. The entry is written before the request.
 """
 
 from dataclasses import dataclass
@@ -28,18 +28,17 @@ from rules.session.repair import endings, evidence, ladder, request
 from rules.session.repair.request import Call
 
 LISTS_FRESH_S: Final = 30.0
-"""What ends or disturbs work rests on lists of pods no older than this."""
+"""Maximum age of the pod lists that a step or a test relies on."""
 OWN_ENDS_S: Final = 120.0
-"""How long after the end of a step or a test the pod of its Job may take to go before it is called
-in the way: the grace of kubelet and Job controller, twice."""
+"""How long the pod of a finished step or test may take to terminate before it counts as a blocker:
+twice the grace periods of kubelet and Job controller."""
 
 
 def blocking_pods(case: Case, *, lost: bool = False) -> Refusal | None:
-    """Pods that a list shows on the node, and that have to go first.
+    """Return the refusal for listed pods that have to leave the node first; None without.
 
-    Those of our own Jobs end by themselves: what is left of a step or test that ended a moment ago
-    is waited for with a close look (`is_certain`), and on a node that is `lost`, that is with a
-    silent kubelet after a step in vain, nobody could ever say that they ended.
+    Pods of gpuward's own Jobs terminate by themselves (`is_certain` waits for them). On a `lost`
+    node, with a silent kubelet after a failed step, their end could never be observed.
     """
     plan = case.seen.plan
     if plan is None:
@@ -47,16 +46,16 @@ def blocking_pods(case: Case, *, lost: bool = False) -> Refusal | None:
     ending = frozenset(plan.own_jobs if lost or _ended_lately(case) else ())
     using = [name for name in plan.using_gpus if name not in ending]
     if using:
-        why = f"{', '.join(using[:3])} still uses a GPU of it"
+        why = f"{', '.join(using[:3])} still uses one of its GPUs"
         return Refusal(reason=WhyNot.POD_USES_GPU, why=why)
     if plan.arrived:
-        why = f"{', '.join(plan.arrived[:3])} came past the scheduler"
+        why = f"{', '.join(plan.arrived[:3])} bypassed the scheduler"
         return Refusal(reason=WhyNot.POD_ARRIVED, why=why)
     return None
 
 
 def is_certain(case: Case, *, lost: bool = False) -> bool:
-    """Whether two fresh lists, `drain.settle` apart, show no such pod."""
+    """Return whether two fresh lists, `drain.settle` apart, show no such pod."""
     plan, settle_s = case.seen.plan, case.policy.drain.settle_s
     if plan is None or plan.listed_at is None:
         return False
@@ -69,9 +68,9 @@ def is_certain(case: Case, *, lost: bool = False) -> bool:
 
 
 def emptied_clause(case: Case) -> str:
-    """What has to be seen before the node is certainly empty."""
+    """Return what has to be observed before the node counts as empty, as a clause."""
     own = case.seen.plan.own_jobs if case.seen.plan is not None else ()
-    return f"{own[0]} has ended" if own else "two lists show it empty"
+    return f"{own[0]} has ended" if own else "two pod lists show it empty"
 
 
 def _ended_lately(case: Case) -> bool:
@@ -82,25 +81,25 @@ def _ended_lately(case: Case) -> bool:
 
 
 EVIDENCE_CHECK_S: Final = 5.0
-"""How often a step that waits for evidence looks again."""
+"""How often a step that waits for evidence checks for it."""
 _HARSH: Final = frozenset({Step.POWER_CYCLE, Step.REPLACE_NODE})
-"""Steps that a node which did not come back from an earlier one may still get."""
+"""Steps that are allowed for a node that did not return from an earlier step."""
 NOT_DRAINED: Final = frozenset({Phase.MARKED, Phase.DRAINING})
-"""Phases in which a session wants a turn to drain, so that its permit speaks of that."""
+"""Phases in which a session waits for its turn to drain; its permit is about the drain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What a drained node waits for, when no step can begin now."""
+    """What a drained node waits for if no step can begin now."""
 
     then: str
-    """What is next, a clause for the sentence."""
+    """What is next, as a clause."""
     refusal: Refusal | None = None
-    """What blocks it; None where nothing does."""
+    """What blocks it; None if nothing does."""
     proposes: str = ""
-    """The step that an operator has to approve; "" where nobody is asked."""
+    """The step that an operator has to approve; "" if none."""
     lists_pods: bool = False
-    """The node is to be listed until it is certain that nothing uses a GPU there."""
+    """Pods are listed until it is certain that none uses a GPU on the node."""
     hand_over: bool = False
     wake_at: float | None = None
 
@@ -108,8 +107,10 @@ class Outlook:
 def not_now(
     case: Case, step: Step, halt: Refusal | None, next_clause: str, joint: str = ", once"
 ) -> Outlook | None:
-    """What forbids the step now, read again; None where nothing does. `joint` is how what comes
-    first follows `next_clause`: `ResetGPU by X is next, once ...`, `ResetGPU waits until ...`.
+    """Return what forbids the step now; None if nothing does.
+
+    `joint` links a condition to `next_clause`: `ResetGPU by X is next, once ...`, `ResetGPU waits
+    until ...`.
     """
 
     def waits(refusal: Refusal, *, hand_over: bool = False) -> Outlook:
@@ -123,11 +124,11 @@ def not_now(
         return waits(held)
     if (lost_record := st.entries_lost(case.seen.not_kept, "repair")) is not None:
         return waits(lost_record)
-    # A node that did not come back from an earlier step is past being checked. A step that
-    # nobody could be asked for says nothing about the node.
+    # A node that did not return from an earlier step cannot be checked. A step that was never
+    # requested does not count.
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
     if halts.unreachable(case) and not lost:
-        return no(WhyNot.NODE_UNREACHABLE, "the node's kubelet is silent")
+        return no(WhyNot.NODE_UNREACHABLE, "the kubelet stopped posting node status")
     if case.seen.stale and not lost:
         return no(WhyNot.HEALTH_STATUS_STALE, case.seen.stale)
     silent = lost and halts.unreachable(case)
@@ -137,21 +138,21 @@ def not_now(
     if permit.refusal is not None:
         return waits(permit.refusal, hand_over=permit.hand_over)
     if not permit.repair:
-        # The fleet is judged in a moment, and the node woken.
+        # The fleet rules assess the session in a moment and trigger a reconcile.
         return Outlook(then=next_clause, wake_at=case.now + 1.0)
     if not is_certain(case, lost=silent):
         then = f"{next_clause}{joint} {emptied_clause(case)}"
         return Outlook(then=then, lists_pods=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := evidence.awaited_until(case, step)) is not None:
-        kept = f"its agent has kept evidence, or without at {timestamps.utc(until)}"
-        then = f"{next_clause}{joint} {kept}"
+        saved = f"its agent has saved evidence, at {timestamps.utc(until)} at the latest"
+        then = f"{next_clause}{joint} {saved}"
         return Outlook(then=then, lists_pods=True, wake_at=min(until, case.now + EVIDENCE_CHECK_S))
     return None
 
 
 def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
-    """What the object says against the step as long as it lasts; None where it says nothing."""
-    why = call.verdict.waits
+    """Return the object's objection to the step; None without one."""
+    why = call.assessment.waits
     if not why:
         return None
     again_at = case.now + call.again_s
@@ -159,14 +160,14 @@ def object_waits(case: Case, call: Call, next_clause: str) -> Outlook | None:
 
 
 def refused(why: str) -> Refusal:
-    """What the other side of a request says against it, as long as it lasts."""
+    """Return the refusal for an objection of the target of a request."""
     return Refusal(reason=WhyNot.REPAIR_REFUSED, why=why, permanent=True)
 
 
 def begin_step(
     case: Case, status: QuarantineStatus, halt: Refusal | None
 ) -> Decision | Outlook | None:
-    """The next step of a drained node: begun, or why not now; None where nobody wants one."""
+    """Return the decision that begins the next step, or why it waits; None if none is wanted."""
     if not is_wanted(case) or not case.drains:
         return None
     position = ladder_position(case)
@@ -185,20 +186,20 @@ def begin_step(
 
 
 def awaited(case: Case) -> str:
-    """What a drained node waits for: the step that the ladder leads to, else the repair that its
-    causes ask for, whoever does it.
+    """Return what a drained node waits for: the next step of the ladder, else the repair that its
+    causes recommend, as a clause.
     """
     if is_wanted(case) and case.drains:
         return _leads(case, ladder_position(case))
     asked = ladder.asked_for(case.session, case.causes, case.seen.health, case.policy)
     if asked and explanations.NO_REPAIR.issuperset(asked):
-        return "waiting for its causes to close, none of them asks for a repair"
+        return "waiting for its causes to close, none of them requires a repair"
     by_hand = messages.name_list(
         (explanations.repair(one) for one in asked if one and one not in explanations.NO_REPAIR),
         limit=2,
     )
     how = f" ({by_hand})" if by_hand else ""
-    return f"waiting for the repair{how}, then the health status decides"
+    return f"waiting for the repair{how}, then for its causes to close"
 
 
 def _leads(case: Case, position: LadderPosition) -> str:
@@ -208,13 +209,13 @@ def _leads(case: Case, position: LadderPosition) -> str:
     if ladder.approved(case.session, case.causes, rung, case.policy):
         return f"{rung.step} by {rung.adapter} is next"
     return (
-        f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), a "
-        f"operator lets it go: kubectl gpuward approve {case.node.name}"
+        f"{rung.step} by {rung.adapter} is proposed (attempt {rung.attempt} on this node), "
+        f"approve it with kubectl gpuward approve {case.node.name}"
     )
 
 
 def _who_decides(case: Case) -> str:
-    """An operator; where all of it rests on what others say on the Node, they may take it back."""
+    """Return that an operator has to act, and what else would close purely external causes."""
     ends = external.closing_clauses(case.causes, case.session.spec.node_uid, case.policy)
     if not ends or len(ends) < len(case.causes):
         return "an operator decides"
@@ -241,7 +242,7 @@ def _begun(
     if action is not None:
         record = adapter.on_record(action, request.facts_of(case, attempt))
         attempt = structs.replace(attempt, action=record)
-    # Before the pods are listed: what waits for an object may wait for days.
+    # Before pods are listed: an objection of the object may last for days.
     call = request.call_for(case, attempt)
     if call.needs is not None:
         return endings.reading(call.needs)
@@ -249,7 +250,7 @@ def _begun(
 
 
 def would_repair(case: Case) -> str:
-    """What Shadow says of the ladder, to go on with its sentence; "" where nobody wants it."""
+    """Return the clause about the next step for the Shadow message; "" if none is wanted."""
     if not is_wanted(case):
         return ""
     position = ladder_position(case)
@@ -259,14 +260,14 @@ def would_repair(case: Case) -> str:
 
 
 def is_wanted(case: Case) -> bool:
-    """Whether there is anything for a ladder: what people ask for, people end, or repair."""
+    """Return whether the ladder applies: not to manual causes without an approved step."""
     off = case.policy.repair.mode == "Off"
     by_operator = bool(ladder.chosen(case.session, case.causes))
     return not off and (by_operator or any(cause.source != "Human" for cause in case.causes))
 
 
 def ladder_position(case: Case) -> LadderPosition:
-    """Where the ladder leads now."""
+    """Return the current position on the ladder."""
     return ladder.next_step(
         case.session,
         case.seen.siblings,
@@ -278,7 +279,7 @@ def ladder_position(case: Case) -> LadderPosition:
 
 
 def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
-    """The step on record with what it is asked through; the call follows only after that."""
+    """Return the decision that records the step and its target; the request follows later."""
     attempt = structs.replace(attempt, target=call.target)
     status = touched(status, repair=(*endings.with_room(status.repair), attempt))
     status = evidence.noted_without(case, status, Step(attempt.step))
@@ -286,7 +287,7 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     if (asked := ladder.approval_for(case.session, case.causes, attempt.step)) is not None:
         # Last, so that only the operator's reason may be cut.
         by_operator = f" {messages.sentence(messages.approved_by(asked))}"
-        # The session keeps the word on one step only; its timeline that on each.
+        # The spec keeps the approval of one step only; the timeline keeps each.
         at = ladder.requested_at(asked.at, case.session, case.now)
         when = case.now if at is None else at
         by = asked.by or st.BY_OPERATOR

@@ -1,7 +1,7 @@
-"""How a step is asked for: what to read, whether to ask, the write that asks.
+"""The request of a repair step: what to read first, whether it may be sent, and its write.
 
-The adapter's data made into writes, for one decision. Whatever the decision rests on is read again
-just before; what is not known yet is asked of the edge.
+Turns the data of an adapter into writes, for one decision. Everything that the decision depends on
+is read just before; the caller reads what is still missing.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from rules.session.case import Case
 from rules.session.repair import ladder
 
 ASKS: Final = "of a drained node is asked for because of"
-"""Part of the message of a condition that asks, by which it is known for ours."""
+"""Part of the message of a condition that requests a repair; it identifies gpuward's own."""
 MAX_REQUEST: Final = 63
-"""What a label value takes: a Job's name stands in a label of its pods."""
+"""Maximum length of a label value: pods of a Job have its name as a label."""
 
 
 def request_name(session: str, step: Step, attempt: int) -> str:
-    """What a request is called everywhere: a second leader finds the first one's by it."""
+    """Return the name of a request, the same for every leader."""
     suffix = f"-{step.lower()}-{attempt}"
     if len(session) + len(suffix) <= MAX_REQUEST:
         return f"{session}{suffix}"
@@ -43,7 +43,7 @@ def request_name(session: str, step: Step, attempt: int) -> str:
 
 
 def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
-    """What the request may say: as it was when the step was planned, so that it stays the same."""
+    """Return the facts for the request as of the planning of the step, so that they are stable."""
     accused = tuple(gpu.uuid for gpu in attempt.before.gpus if gpu.accused)
     causes = case.session.spec.causes
     return RequestFacts(
@@ -51,7 +51,7 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
         node_uid=attempt.before.node_uid,
         session=case.session.name,
         boot_id=attempt.before.boot_id,
-        # Never the others where one is missing: a reset of all ends work that nobody accused.
+        # Only accused GPUs: a reset of others would end healthy work.
         gpu_uuids=accused,
         reason=quarantine.most_severe_reason(causes),
         step=attempt.step,
@@ -59,56 +59,55 @@ def facts_of(case: Case, attempt: RepairAttempt) -> RequestFacts:
 
 
 def note_of(attempt: RepairAttempt) -> str:
-    """The annotation by which a request is known: its name first."""
+    """Return the annotation that identifies a request; it begins with the request's name."""
     return f"{attempt.object} {attempt.step} {attempt.adapter}"
 
 
 def carries(node: NodeView, attempt: RepairAttempt, kind: str) -> bool:
-    """Whether the node's condition of this type is the attempt's request."""
+    """Return whether the node's condition of this type is the attempt's request."""
     found = node.condition(kind)
     asks = found is not None and found.status == "True" and bool(attempt.object)
     return asks and found is not None and found.message.startswith(f"{attempt.object}: ")
 
 
 FRESH_S: Final = 10.0
-"""Nobody is asked through an object that was read longer ago than this. What changed since answers
-409: every request is bound to the version that was judged. A server that takes seconds for each of
-two reads must not be asked in turns for ever."""
+"""Maximum age of an object at the time of a request. Every request is bound to the resourceVersion
+that was read, so a later change answers 409. The value allows for a slow API server that needs
+seconds for each of two reads."""
 AGAIN_S: Final = 5.0
-"""How soon an object that says no is checked again,"""
+"""How soon an object with an objection is read again."""
 LIST_AGAIN_S: Final = 30.0
-"""and how soon where it has to be found in a list of all."""
+"""How soon it is read again if it has to be found in a list."""
 _MANAGED: Final = {"app.kubernetes.io/managed-by": "gpuward"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What is known of a call before it is made."""
+    """A repair request that may be sent."""
 
     needs: ObjectAddress | None = None
-    """Read this first."""
+    """The object to read first."""
     target: RepairTarget | None = None
-    """The object, to go on record; None for the Node and where it was not found."""
-    verdict: AskAssessment = objects.GOES
+    """The object to record; None for the Node and if it was not found."""
+    assessment: AskAssessment = objects.GOES
     write: SetRepairCondition | WriteRepairObject | None = None
-    """What asks; None where the health status says no, or that it was asked already."""
+    """The write that requests the step; None if it must not be sent or was sent already."""
     clears: tuple[str, ...] | None = None
-    """`write` only moves others off the GPUs, and these are their labels with the values that come
-    back; None where it asks."""
+    """Set if `write` only moves pods off the GPUs: their labels with the values to restore."""
     again_s: float = AGAIN_S
-    """When it is worth another check after a no."""
+    """Seconds until another check if the request must not be sent."""
 
 
 def call_for(case: Case, attempt: RepairAttempt) -> Call:
-    """The call that asks for a step, as far as it is known."""
+    """Return the request of a step, as far as it is known."""
     action = adapter.recorded(attempt.action)
     if action is None:
         return _no(_unknown(attempt))
     call = _call(case, attempt, action)
     if call.write is not None and not case.policy.repair.action(attempt.adapter, attempt.step):
         return replace(_no(_unknown(attempt)), target=call.target)
-    nobody = ladder.must_name(attempt.step, action) and not facts_of(case, attempt).gpus
-    if call.write is not None and nobody:
+    no_gpus = ladder.must_name(attempt.step, action) and not facts_of(case, attempt).gpus
+    if call.write is not None and no_gpus:
         return replace(_no(f"{attempt.step} {ladder.NO_ACCUSED_GPU}"), target=call.target)
     return call
 
@@ -117,9 +116,9 @@ def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
     match action:
         case NodeCondition():
             if carries(case.node, attempt, action.condition):
-                return Call(verdict=AskAssessment(asked=True))
+                return Call(assessment=AskAssessment(asked=True))
             if case.node.metadata.deletion_timestamp is not None:
-                return Call(verdict=AskAssessment(waits="the Node is being deleted"))
+                return Call(assessment=AskAssessment(waits="the Node is being deleted"))
             asks = f"{attempt.step} {ASKS} {messages.causes_clause(case.causes)}"
             return Call(
                 write=SetRepairCondition(
@@ -142,25 +141,25 @@ def _call(case: Case, attempt: RepairAttempt, action: RepairAction) -> Call:
 
 
 def _unknown(attempt: RepairAttempt) -> str:
-    return f"the policy knows no adapter {attempt.adapter} for a {attempt.step}"
+    return f"the policy has no adapter {attempt.adapter} for a {attempt.step}"
 
 
 def _no(why: str, again_s: float = AGAIN_S) -> Call:
-    return Call(verdict=AskAssessment(cannot=why), again_s=again_s)
+    return Call(assessment=AskAssessment(cannot=why), again_s=again_s)
 
 
 def read_lately(case: Case, query: ObjectAddress, at_most_s: float) -> ObjectSeen | None:
-    """The object or list as last read; None where it was not, or too long ago."""
+    """Return the object or list as last read; None if not read within `at_most_s`."""
     seen = case.seen.objects.get(query)
     return seen if seen is not None and abs(case.now - seen.read_at) <= at_most_s else None
 
 
 def _by_label(case: Case, attempt: RepairAttempt, action: NodeLabel) -> Call:
     node = case.node
-    verdict = objects.of_label(action, attempt.object, node)
-    if verdict != objects.GOES:
-        return Call(verdict=verdict)
-    # With the label: it comes off even where no session is left.
+    assessment = objects.of_label(action, attempt.object, node)
+    if assessment != objects.GOES:
+        return Call(assessment=assessment)
+    # The annotation names the label, so that it can be removed without the session.
     note = f"{note_of(attempt)} {action.label}={action.value}"
     meta = {
         "uid": node.uid,
@@ -189,9 +188,9 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
         return _no(seen.why or f"{address.words} cannot be read")
     found = seen.found[0] if seen.found else None
     target = attempt.target or objects.target_of(address, found)
-    verdict = objects.of_new_object(attempt.object, address.words, found)
-    if verdict != objects.GOES:
-        return Call(target=target, verdict=verdict)
+    assessment = objects.of_new_object(attempt.object, address.words, found)
+    if assessment != objects.GOES:
+        return Call(target=target, assessment=assessment)
     return _creating(case, attempt, action, address, target)
 
 
@@ -215,11 +214,11 @@ def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> 
         version = seen.api_version or action.api_version
         found, known = one, objects.target_of(replace(place, api_version=version), one)
     address = objects.address_of(known)
-    verdict = objects.of_replacement(
+    assessment = objects.of_replacement(
         action, attempt.object, address.words, found, node=node, uid=known.uid
     )
-    if verdict != objects.GOES or found is None:
-        return Call(target=known, verdict=verdict, again_s=again_s)
+    if assessment != objects.GOES or found is None:
+        return Call(target=known, assessment=assessment, again_s=again_s)
     named = action.node_annotation
     if named and case.node.annotations.get(named) != known.name:
         return _no(f"the Node's annotation {named} does not name {address.words}", again_s)
@@ -251,9 +250,9 @@ def _creating(
         part = objects.at(seen.found[0], "template") if seen.found else None
         if seen.state is not ReadState.FOUND or not isinstance(part, dict):
             why = seen.why or f"{query.words} has no template"
-            return Call(target=target, verdict=AskAssessment(cannot=why))
+            return Call(target=target, assessment=AskAssessment(cannot=why))
         body = objects.merged({"spec": {"template": part}}, body)
-    # Last of all that comes before the call: nobody is moved for a step that cannot be asked.
+    # Last before the request: no pod is moved for a step that cannot be requested.
     first = repair_writes.clearing(
         case.node, case.session, action.clears, attempt.step, attempt.object
     )
@@ -271,13 +270,13 @@ def _creating(
         "name": address.name,
         "labels": _MANAGED,
         "annotations": {names.ANNOTATION_REPAIR: note_of(attempt)},
-        # With the session's object whatever is left of its requests goes.
+        # Requests are deleted with the session.
         "ownerReferences": [owner],
     }
     if address.namespace:
         meta["namespace"] = address.namespace
-    whole = objects.merged(body, {"metadata": meta})
-    return Call(target=target, write=_write(case, attempt, Verb.CREATE, address, whole))
+    manifest = objects.merged(body, {"metadata": meta})
+    return Call(target=target, write=_write(case, attempt, Verb.CREATE, address, manifest))
 
 
 def _write(

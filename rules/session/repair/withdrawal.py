@@ -1,8 +1,8 @@
-"""What takes requests for repairs off Nodes and objects again, by what is on record of each alone.
+"""Withdraw repair requests from Nodes and objects, based only on what is recorded for each.
 
-A policy may have changed since a request was made. A session's object and its taint and cordon may
-both vanish while gpuward does not run: what stands on the Node says itself whose it is;
-docs/repair.md has the table.
+The policy may have changed since a request was made. A session and its taint and cordon may both
+disappear while gpuward does not run, so a request on the Node carries its own name; docs/repair.md
+has the table.
 """
 
 import re
@@ -26,22 +26,22 @@ _OUR_MESSAGE: Final = re.compile(
     rf"[a-z0-9.-]{{1,253}}-({'|'.join(step.lower() for step in Step)})-[0-9]{{1,6}}: "
     rf"({'|'.join(Step)}) {ASKS} "
 )
-"""How the message of every condition begins that a session set, whatever became of the session."""
+"""The begin of the message of every condition that a session set."""
 _NOT_ASKED: Final = "No repair of this kind is asked for."
 
 
 def may_have_asked(attempt: RepairAttempt) -> bool:
-    """Whether anybody is known to have been asked, or may have been by an older release."""
+    """Return whether the request was made, or may have been by an older release."""
     return bool(attempt.asked_at) or attempt.state == RepairState.ASKED
 
 
 def node_withdrawals(
     case: Case, *, ends: bool
 ) -> tuple[SetRepairCondition | WriteRepairObject, ...]:
-    """What is on the node of requests that ended: off with it, so that nobody follows it late.
+    """Return the writes that withdraw ended requests from the node.
 
-    A request for a replacement stays while the session does: the node serves nobody, and whoever
-    is slow to replace it still may. With the session (`ends`) everything goes.
+    A request for a replacement stays as long as the session: the node is out of service, and a
+    slow provider may still replace it. When the session `ends`, all requests are withdrawn.
     """
     if case.seen.node is None:
         return ()
@@ -55,14 +55,16 @@ def node_withdrawals(
 
 
 def restored_labels(case: Case) -> tuple[WriteRepairObject, ...]:
-    """The write that lets everybody back who was moved off the GPUs; () where nobody was."""
+    """Return the write that restores the labels of pods that were moved off the GPUs; () if none
+    were.
+    """
     return repair_writes.restoring(
         case.seen.node, case.session.name, repair_writes.cleared_in((case.session,))
     )
 
 
 def asked_of(node: NodeView) -> tuple[str, ...]:
-    """The repair conditions that the node carries as True."""
+    """Return the repair conditions that are True on the node."""
     found = ((kind, node.condition(kind)) for kind in adapter.REPAIR_CONDITIONS)
     return tuple(kind for kind, known in found if known is not None and known.status == "True")
 
@@ -72,7 +74,7 @@ def _noted(node: NodeView, request: str) -> bool:
 
 
 def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any]:
-    """The merge patch that takes back what is still there; what others changed is theirs."""
+    """Return the merge patch that removes what is unchanged; other programs' values stay."""
     meta: dict[str, Any] = {}
     if node.labels.get(action.label) == action.value:
         meta["labels"] = {action.label: None}
@@ -84,7 +86,7 @@ def _label_off(node: NodeView, request: str, action: NodeLabel) -> dict[str, Any
 def deletion_of(
     case: Case, attempt: RepairAttempt, action: NewObject, json: Mapping[str, Any]
 ) -> tuple[WriteRepairObject, ...]:
-    """The deletion of the object that the request made, as it was just read."""
+    """Return the deletion of the object that the request created, as it was just read."""
     target = attempt.target
     if target is None or (target.uid and objects.uid_of(json) != target.uid):
         return ()
@@ -116,17 +118,18 @@ def deletion_of(
 
 
 def is_our_request(node: NodeView, kind: str) -> bool:
-    """Whether a session set the condition, or took it back; one that others set is theirs."""
+    """Return whether a session set or withdrew the condition."""
     found = node.condition(kind)
     message = found.message if found is not None else ""
     return _OUR_MESSAGE.match(message) is not None or message == _NOT_ASKED
 
 
 def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[str, Any]:
-    """The metadata of the merge patch that takes a request's label off the Node; {} for none.
+    """Return the metadata of the merge patch that removes a request's label; {} for none.
 
-    A kubelet can write the note that names the request. It counts if one of the `known` sessions
-    has the request on record, or the managers of a `FreshNode` show that the remediator wrote it.
+    A kubelet can write the annotation that names the request. It counts if one of the `known`
+    sessions recorded the request, or the managed fields of a `FreshNode` show that the remediator
+    wrote it.
     """
     name, _, rest = node.annotations.get(names.ANNOTATION_REPAIR, "").partition(" ")
     asked = (a for session in known for a in session.status.repair if a.object == name)
@@ -134,12 +137,12 @@ def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[
     label, _, value = rest.rpartition(" ")[2].partition("=")
     if action is None and value and node_managers.annotated_by_us(node, names.ANNOTATION_REPAIR):
         action = NodeLabel(label=label, value=value)
-    # Whose it is, nobody knows: it names no request of gpuward.
+    # Otherwise the annotation names no request of gpuward.
     return _label_off(node, name, action) if isinstance(action, NodeLabel) else {}
 
 
 def _unset(node: NodeView, session: str, meta: dict[str, Any]) -> tuple[WriteRepairObject, ...]:
-    """The write of this metadata to exactly this Node; () where nothing is to be taken back."""
+    """Return the write of this metadata to exactly this Node; () if there is nothing to remove."""
     if not meta:
         return ()
     return (repair_writes.node_patch(node, session, {"metadata": {**meta, "uid": node.uid}}),)
@@ -160,26 +163,24 @@ def _off(node: NodeView, session: str, kind: str, now: float) -> SetRepairCondit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawal:
-    """How requests come off: read this, wait for that, or send these."""
+    """How to withdraw requests: read an object first, wait, or send writes."""
 
     needs: ObjectAddress | None = None
     waits: str = ""
-    """Why it is not known whether a request still stands, a clause."""
+    """Why it is unknown whether a request remains, as a clause."""
     writes: tuple[SetRepairCondition | WriteRepairObject, ...] = ()
-    told: tuple[EmitEvent, ...] = ()
-    """What people are reported with it."""
+    events: tuple[EmitEvent, ...] = ()
+    """Events to emit with the writes."""
     left: str = ""
-    """What could not be taken back and may be followed late, a clause; an operator takes it
-    off.
-    """
+    """Requests that could not be withdrawn, as a clause; an operator has to remove them."""
 
 
-TAKE_BACK_S: Final = 600.0
+WITHDRAWAL_S: Final = 600.0
 """How long an object that cannot be read keeps a step or a session from ending."""
 
 
 def withdraw(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> Withdrawal:
-    """What takes the requests of these attempts off their objects; `ends`: the session does."""
+    """Return what withdraws the requests of these attempts; `ends`: the session does."""
     writes: list[SetRepairCondition | WriteRepairObject] = []
     left: list[str] = []
     for attempt in attempts:
@@ -187,12 +188,12 @@ def withdraw(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> 
             continue
         action = adapter.recorded(attempt.action)
         if action is None and (may_have_asked(attempt) or attempt.target is not None):
-            # Of a release whose adapters this one does not have.
+            # The adapter belongs to another release.
             through = objects.address_of(attempt.target).words if attempt.target else "the Node"
-            left.append(f"{through} (asked by {attempt.adapter})")
+            left.append(f"{through} (requested by {attempt.adapter})")
         node = case.seen.node
-        # A step that nobody was asked for takes back nothing: people and other sessions ask in the
-        # same words.
+        # A step without a request withdraws nothing: operators and other sessions may have set the
+        # same label.
         asked = may_have_asked(attempt) or (node is not None and _noted(node, attempt.object))
         if isinstance(action, NodeLabel) and node is not None and asked:
             writes += _unset(node, case.session.name, _label_off(node, attempt.object, action))
@@ -204,7 +205,7 @@ def withdraw(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> 
             return Withdrawal(needs=query)
         if seen.state is ReadState.UNREAD:
             since = case.now if seen.failing_since is None else seen.failing_since
-            if case.now - since < TAKE_BACK_S:
+            if case.now - since < WITHDRAWAL_S:
                 return Withdrawal(waits=f"{query.words} cannot be read ({seen.why})")
         if seen.state in {ReadState.UNREAD, ReadState.FORBIDDEN}:
             left.append(f"{query.words} ({seen.why})")
@@ -220,19 +221,19 @@ NodeWrites = tuple[SetRepairCondition | WriteRepairObject, ...]
 
 
 def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...]) -> NodeWrites:
-    """What takes off all that is ours on a node that no open session concerns: it may serve again.
+    """Return the writes that remove all requests of gpuward from a node without an open session.
 
-    A condition that others set, or an operator, is theirs. `known`: sessions of the node that are
-    over or gone, with the requests and changed labels that they have on record. The taint and
-    cordon's label comes last, alone, since each write makes the node another version.
+    Conditions that other programs or operators set stay. `known`: ended or deleted sessions of the
+    node with their recorded requests and changed labels. The label of the quarantine comes last,
+    alone, since each write changes the resourceVersion.
     """
     conditions = tuple(
         _off(node, "", kind, now) for kind in asked_of(node) if is_our_request(node, kind)
     )
-    marks = _unset(node, "", node_request_off(node, known))
+    labels = _unset(node, "", node_request_off(node, known))
     asked: NodeWrites = (
         *conditions,
-        *marks,
+        *labels,
         *repair_writes.restoring(node, "", repair_writes.cleared_in(known)),
     )
     if asked or not quarantine_taint.stray_label(node):
@@ -240,17 +241,17 @@ def leftover_writes(node: NodeView, now: float, known: tuple[QuarantineView, ...
     return (repair_writes.node_patch(node, "", quarantine_taint.stray_label_patch(node)),)
 
 
-def told(
+def leftover_events(
     node: NodeView,
     now: float,
     known: tuple[QuarantineView, ...],
     writes: NodeWrites,
 ) -> tuple[EmitEvent, ...]:
-    """What becomes of it, for people: what goes with `writes`, and what stays."""
+    """Return the Events about leftovers: those that `writes` remove, and those that stay."""
     events = []
-    if gone := _going(writes):
-        said = f"A session that is over or gone left {_named(gone)} on this node; it is taken off."
-        events.append(_event(node, "Normal", "QuarantineLeftover", said, now))
+    if gone := _removed(writes):
+        text = f"An ended or deleted session left {_named(gone)} on this node; gpuward removes it."
+        events.append(_event(node, "Normal", "QuarantineLeftover", text, now))
     stays = [
         f"label {key}"
         for key in repair_writes.unexplained_labels(node, repair_writes.cleared_in(known))
@@ -268,8 +269,8 @@ def told(
         stays = [*quarantine_taint.stray_taints(node, lives), *stays]
     if stays:
         named = _named(tuple(stays))
-        said = f"{named} may be gpuward's and nothing proves it; an operator takes it off."
-        events.append(_event(node, "Warning", "QuarantineNeedsHuman", said, now))
+        text = f"{named} may belong to gpuward, but this is not certain; remove it manually."
+        events.append(_event(node, "Warning", "QuarantineNeedsHuman", text, now))
     return tuple(events)
 
 
@@ -278,7 +279,7 @@ def _named(parts: tuple[str, ...]) -> str:
     return ", ".join(parts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _going(writes: NodeWrites) -> tuple[str, ...]:
+def _removed(writes: NodeWrites) -> tuple[str, ...]:
     found: list[str] = []
     for write in writes:
         if isinstance(write, SetRepairCondition):
@@ -290,6 +291,6 @@ def _going(writes: NodeWrites) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _event(node: NodeView, kind: str, reason: str, said: str, now: float) -> EmitEvent:
-    key = f"{node.uid}/{reason}/{said}"[:300]
-    return node_event(node.name, node.uid, reason, messages.bounded(said), now, key, kind)
+def _event(node: NodeView, kind: str, reason: str, text: str, now: float) -> EmitEvent:
+    key = f"{node.uid}/{reason}/{text}"[:300]
+    return node_event(node.name, node.uid, reason, messages.bounded(text), now, key, kind)

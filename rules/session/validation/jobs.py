@@ -1,4 +1,4 @@
-"""A Job and the PodTemplate it is made from, as the rules of validation read them."""
+"""The Job of a test under load and the PodTemplate that it is made from."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ NEW_NODE_PRIORITY: Final = "gpuward-new-node-test"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 _TROUBLE: Final = ("node.kubernetes.io/", names.TAINT_QUARANTINE)
 KEPT_S: Final = 86_400
-"""How long a Job that ended is kept for people to look at; what it said is in the session."""
+"""How long an ended Job is kept for inspection; its result is in the session."""
 MAX_JOB_NAME: Final = 63
-"""Kubernetes makes a label of it."""
+"""Maximum length of a label value, which Kubernetes uses the name for."""
 _HASH: Final = 8
 
 
@@ -54,12 +54,12 @@ class JobView(View, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether it is over and its pod ended with status 0."""
+        """Whether it ended and its pod had exit status 0."""
         return any(c.type == "Complete" and c.status == "True" for c in self.status.conditions)
 
     @property
     def over(self) -> str:
-        """How it ended, in the Job controller's words; "" while it goes on."""
+        """The Job controller's reason for the end; "" while it runs."""
         for condition in self.status.conditions:
             if condition.type in {"Complete", "Failed"} and condition.status == "True":
                 return condition.reason[:64] or condition.type
@@ -67,7 +67,7 @@ class JobView(View, frozen=True, kw_only=True):
 
 
 class PodTemplateView(View, frozen=True, kw_only=True):
-    """A PodTemplate: its template as it stands."""
+    """A PodTemplate with its uninterpreted template."""
 
     metadata: ObjectMeta
     template: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -75,23 +75,23 @@ class PodTemplateView(View, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSeen:
-    """What was read of one Job of gpuward a moment ago."""
+    """A Job of gpuward as it was just read."""
 
     name: str
     job: JobView | None = None
-    """None: there is none by that name, certainly."""
+    """None if it certainly does not exist."""
     pods: tuple[PodView, ...] = ()
-    """Those that the Job controls."""
+    """The pods that the Job controls."""
     template: PodTemplateView | None = None
-    """Read while there is no Job yet; None where it does not exist."""
+    """Read while there is no Job yet; None if it does not exist."""
     unread: str = ""
-    """Why it could not be read, a clause; then nothing else here counts."""
+    """Why it could not be read, as a clause; the other fields are then not valid."""
 
 
 def name_of_test(base: str, number: int) -> str:
-    """What a test's Job is called everywhere: a second leader finds the first one's.
+    """Return the name of a test's Job, the same for every leader.
 
-    A name that is too long for a Job is cut, and what was cut off is in a hash.
+    A name that is too long for a Job is cut and gets a hash.
     """
     suffix, plain = f"-validate-{number}", base.replace(".", "-")
     room = MAX_JOB_NAME - len(suffix)
@@ -110,9 +110,9 @@ def job_of(
     session_uid: str,
     timeout_s: float,
 ) -> dict[str, Any]:
-    """The Job that runs `template` once on `node`, whatever stands on the node.
+    """Return the Job that runs `template` once on `node`, regardless of taints and cordon.
 
-    It belongs to the session and not to the node: it goes with the session's history.
+    Its owner is the session, not the node: it is deleted with the session.
     """
     owner = {
         "apiVersion": names.API_VERSION,
@@ -120,8 +120,8 @@ def job_of(
         "name": session,
         "uid": session_uid,
     }
-    # By name: the scheduler has no say and a cordon is not in the way. A kubelet refuses what does
-    # not tolerate its NoExecute taints, whoever set them.
+    # nodeName bypasses the scheduler and the cordon. The kubelet still rejects pods that do not
+    # tolerate NoExecute taints, hence the toleration.
     spec = {"nodeName": node}
     tolerations = [{"operator": "Exists"}]
     meta = {"annotations": {ANNOTATION_OF: session_uid}, "ownerReferences": [owner]}
@@ -136,8 +136,9 @@ def new_node_job_of(
     gpus: int,
     timeout_s: float,
 ) -> dict[str, Any]:
-    """The Job that runs `template` on `node` when nobody else uses a GPU there: it asks the
-    scheduler for all of them at the lowest priority, so that any other pod comes before it.
+    """Return the Job that runs `template` on `node` while no other pod uses a GPU there.
+
+    It requests all GPUs from the scheduler at the lowest priority, so that other pods preempt it.
     """
     field = {"key": "metadata.name", "operator": "In", "values": [node.name]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -149,9 +150,8 @@ def new_node_job_of(
         requests = {**_mapping(resources.get("requests")), GPU_RESOURCE: str(gpus)}
         containers[0]["resources"] = {**resources, "limits": limits, "requests": requests}
     spec = {"affinity": affinity, "containers": containers, "priorityClassName": NEW_NODE_PRIORITY}
-    # What keeps others off is no reason here: nodes are reserved by taints, and a new one waits
-    # for this very test behind the taint of its readiness. Kubernetes' own mean that it should not
-    # run.
+    # Tolerate taints that reserve nodes or keep them from use until this test passed.
+    # Kubernetes' own taints and the quarantine taint mean that the test must not run.
     keys = sorted({t.key for t in node.spec.taints if not t.key.startswith(_TROUBLE)})
     tolerations = [{"key": key, "operator": "Exists"} for key in keys]
     notes = {
@@ -166,7 +166,7 @@ def new_node_job_of(
 def reported_on(
     node: NodeView, job: str, *, passed: bool, message: str, now: float
 ) -> SetValidated:
-    """The condition that says what the last test of the node came to, by the Job's name."""
+    """Return the write of the node condition with the result of the last test."""
     return SetValidated(
         node=node.name,
         node_uid=node.uid,

@@ -1,7 +1,7 @@
-"""The test under load that stands between closed causes and `healthyFor`.
+"""The test under load that runs after all causes closed and before `healthyFor`.
 
-One rule that reads `status.validation[]` and what was read of the Job: a restart, a crash between
-two writes and a change of leader continue here. The entry is written before the Job is made.
+The rule reads only `status.validation[]` and the Job, so that it continues after a restart, a
+crash between two writes and a change of leader. The entry is written before the Job is created.
 """
 
 from collections.abc import Iterable
@@ -45,17 +45,17 @@ from rules.session.validation.result import (
 )
 
 EVIDENCE_UNJUDGED: Final = "unjudgedBoot"
-"""The node rebooted and no health status of that boot was seen yet: which causes closed nobody
-knows.
+"""Evidence key: the node rebooted and there is no health status of that boot yet, so it is unknown
+which causes closed.
 """
 TRIES: Final = 2
-"""So often a test may come to nothing before an operator has to look."""
+"""How often a test may end without a result before operator action is needed."""
 SLACK_S: Final = 60.0
-"""What Job controller and kubelet need to say that a Job is over its own deadline."""
+"""Time that Job controller and kubelet need to report a Job that passed its deadline."""
 CHECK_S: Final = 5.0
-"""How often the Job is read while it runs; one that began a moment ago is read more often."""
+"""How often a running Job is read; a new one is read more often."""
 _KEPT: Final = 16
-"""Tests kept in the session; the CRD allows as many."""
+"""Tests recorded in the session; the CRD allows as many."""
 _CHECKS: Final = 8
 _STATES: Final = {
     Assessment.PASS: ValidationState.PASSED,
@@ -68,14 +68,15 @@ _STATES: Final = {
 def tested_first(
     case: Case, status: QuarantineStatus, halt: Refusal | None, no_data: str
 ) -> Decision | None:
-    """The test before the release; None where none is wanted, or the last one passed.
+    """Return the decision about the test before the release; None if none is required or it
+    passed.
 
-    `blind` says why the node cannot be seen now; then no test begins.
+    `no_data`: why the health of the node is unknown; then no test begins.
     """
     lost = st.entries_lost(case.seen.not_kept, "validation")
     if (test := under_way(status)) is not None:
         if lost is not None and test.state != ValidationState.ASKED:
-            # It was not kept as it was sent, so its Job was not made.
+            # The API server dropped a part of the entry, so the Job was not created.
             others = tuple(one for one in status.validation if one is not test)
             return _held(case, touched(status, validation=others), lost)
         return _follow(case, status, test, _not_now(case, halt, no_data))
@@ -101,8 +102,8 @@ def tested_first(
 
 
 def wanted(case: Case) -> Validation | None:
-    """The test of the node; None where the policy asks for none, and for a node that was never
-    drained: its pods compute on, and were never in the way of a repair.
+    """Return the test of the node; None without one in the policy, and for a node that was never
+    drained: its pods still run.
     """
     status = case.session.status
     drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
@@ -111,7 +112,7 @@ def wanted(case: Case) -> Validation | None:
 
 
 def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineStatus:
-    """`status` whose test under way is over: nobody needs its word any more."""
+    """Return `status` with the running test ended: its result is no longer needed."""
     test = under_way(status)
     if test is None:
         return status
@@ -119,10 +120,10 @@ def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineSta
 
 
 def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJob, ...]]:
-    """The Job of the test under way, off before the test is off the record, or (second) after it.
+    """Return the deletions of the running test's Job: before its entry ends, or (second) after.
 
-    Whatever forgets a test that runs lets it load the GPUs beside the pods that come next. Once
-    the Job's own deadline has passed it is over, and who may not delete it keeps nobody waiting.
+    A Job that outlives its entry would use the GPUs together with the next pods. After the Job's
+    own deadline the deletion may fail without blocking anything.
     """
     test = under_way(case.session.status)
     if test is None or case.shadow:
@@ -131,7 +132,7 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
     if not uid and seen is not None and seen.name == test.object and seen.job is not None:
         uid = seen.job.metadata.uid if is_ours(seen.job, case.session.metadata.uid) else ""
     if not uid:
-        # It ends by its own deadline: nothing is deleted by its name alone.
+        # It ends by its own deadline: a Job is never deleted by name alone.
         return (), ()
     away = DeleteTestJob(
         node=case.seen.name, namespace=case.seen.own_namespace, name=test.object, uid=uid
@@ -142,7 +143,7 @@ def off_first(case: Case) -> tuple[tuple[DeleteTestJob, ...], tuple[DeleteTestJo
 
 
 def _not_now(case: Case, halt: Refusal | None, no_data: str) -> Refusal | None:
-    """What forbids to begin a test now, read again; None where nothing does."""
+    """Return what forbids to begin a test now; None if nothing does."""
     if halt is not None:
         return halt
     if (held := halts.hold_of(case)) is not None:
@@ -154,26 +155,28 @@ def _not_now(case: Case, halt: Refusal | None, no_data: str) -> Refusal | None:
 
 def _given_up(status: QuarantineStatus) -> Refusal:
     last = latest(status)
-    said = f" (the last time because {last.message[:300]})" if last is not None else ""
+    detail = f" (last time: {last.message[:300]})" if last is not None else ""
     why = (
-        f"its test under load could not be run {TRIES} times{said}, an operator repairs that and "
-        "reboots the node, or releases it untested"
+        f"its test under load could not run {TRIES} times{detail}, fix that and reboot the node, "
+        "or release it untested"
     )
     return Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
 
 
 def _held(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> Decision:
-    """Not tested yet; without a refusal only the lists that show it empty are missing."""
+    """Return the decision to wait before the test; without a refusal for pod lists that show the
+    node empty.
+    """
     why = (
         refusal.why
         if refusal is not None
         else f"it is tested once {readiness.emptied_clause(case)}"
     )
     status = st.with_refusal(status, case.now, refusal, f"Not tested: {why}.")
-    return _said(case, status, "HoldTest", f"not released: {why}", refusal)
+    return _reported(case, status, "HoldTest", f"not released: {why}", refusal)
 
 
-def _said(
+def _reported(
     case: Case,
     status: QuarantineStatus,
     step: str,
@@ -184,8 +187,8 @@ def _said(
     settled = known_clause(case, status)
     sentence = messages.bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
     status = st.enter(status, Phase.VALIDATING, sentence, case.now)
-    # Certain lists cost the API server more than seen ones: only what lacks nothing else needs
-    # them.
+    # Uncached lists are expensive for the API server: they are used only if nothing else is
+    # missing.
     lists_pods = refusal is None and under_way(status) is None
     return case.decision(
         step,
@@ -198,7 +201,7 @@ def _said(
 
 
 def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decision:
-    """The test on record; its Job follows only after that."""
+    """Return the decision that records the test; its Job follows later."""
     last = latest(status)
     number = last.attempt + 1 if last is not None else 1
     test = ValidationAttempt(
@@ -212,52 +215,53 @@ def _planned(case: Case, status: QuarantineStatus, choice: Validation) -> Decisi
     )
     status = touched(status, validation=(*status.validation, test)[-_KEPT:])
     status = st.with_refusal(status, case.now, None)
-    clause = f"its GPUs are to be tested under load by {choice.provider} ({choice.template})"
-    return _said(case, status, "PlanTest", clause, wake_s=0.0)
+    clause = f"its GPUs will be tested under load by {choice.provider} ({choice.template})"
+    return _reported(case, status, "PlanTest", clause, wake_s=0.0)
 
 
 def _follow(
     case: Case, status: QuarantineStatus, test: ValidationAttempt, refusal: Refusal | None
 ) -> Decision:
-    """A test on record: made, read, or given up."""
+    """Return the decision about a recorded test: create its Job, read it, or end it."""
     started = timestamps.parse_time(test.started_at) or case.now
     choice = wanted(case)
     timeout_s = case.policy.validate.timeout_s
     late = case.now - started > timeout_s + SLACK_S
-    anew = bool(case.node.boot_id) and case.node.boot_id != test.boot_id
+    rebooted = bool(case.node.boot_id) and case.node.boot_id != test.boot_id
     seen = case.seen.job
     if seen is None or seen.name != test.object or seen.unread:
-        why = seen.unread if seen is not None and seen.unread else "its Job is read in a moment"
+        why = seen.unread if seen is not None and seen.unread else "its Job was not read yet"
         if late:
-            return _ended(case, status, test, _nothing(f"nothing was heard of it in time, {why}"))
-        return _said(case, status, "LookAtTest", f"its test is not known yet, {why}", wake_s=1.0)
+            return _ended(case, status, test, _nothing(f"it sent no result in time, {why}"))
+        clause = f"the state of its test is unknown, {why}"
+        return _reported(case, status, "ReadTest", clause, wake_s=1.0)
     if test.state == ValidationState.PLANNED and seen.job is None:
-        if anew or choice is None or choice.template != test.template:
-            why = "the node booted again" if anew else "the policy asks for another test now"
+        if rebooted or choice is None or choice.template != test.template:
+            why = "the node rebooted" if rebooted else "the policy now names another test"
             return _withdrawn(case, status, test, why)
         if refusal is not None:
             return _withdrawn(case, status, test, refusal.why)
         return _make(case, status, test, timeout_s, late=late)
-    if anew:
-        return _ended(case, status, test, _nothing("the node booted again while it ran"))
+    if rebooted:
+        return _ended(case, status, test, _nothing("the node rebooted during the test"))
     outcome = outcome_of(
         seen, node=case.node.name, made_for=case.session.metadata.uid, job_uid=test.job_uid
     )
     if outcome.result is not None:
         return _ended(case, status, test, outcome.result)
     if late:
-        why = f"it was not over within {timeout_s / 60:.0f} min ({outcome.clause})"
+        why = f"it did not finish within {timeout_s / 60:.0f} min ({outcome.clause})"
         return _ended(case, status, test, _nothing(why))
     if (test.state, test.job_uid) != (ValidationState.ASKED, outcome.job_uid):
         known = msgspec.structs.replace(test, state=ValidationState.ASKED, job_uid=outcome.job_uid)
         status = changed(status, known)
     clause = (
         f"{test.provider} tests its GPUs under load since {timestamps.utc(started)} (Job "
-        f"{test.object}, {outcome.clause}), it has until {timestamps.utc(started + timeout_s)}"
+        f"{test.object}, {outcome.clause}), times out at {timestamps.utc(started + timeout_s)}"
     )
-    # What ends at once is mostly a Job that cannot run: that is known soon, too.
+    # A Job that cannot run ends at once, so a new one is read sooner.
     wake_s = min(CHECK_S, max(1.0, case.now - started))
-    return _said(case, status, "AwaitTest", clause, wake_s=wake_s)
+    return _reported(case, status, "AwaitTest", clause, wake_s=wake_s)
 
 
 def _make(
@@ -292,12 +296,13 @@ def _make(
             return _ended(case, status, test, _nothing(why))
         kept = refused or Refusal(reason=WhyNot.VALIDATION_UNKNOWN, why=why, permanent=True)
         status = st.with_refusal(status, case.now, kept, f"Not tested: {why}.")
-        return _said(case, status, "HoldTest", f"not released: {why}", kept, wake_s=CHECK_S)
+        return _reported(case, status, "HoldTest", f"not released: {why}", kept, wake_s=CHECK_S)
     status = changed(status, msgspec.structs.replace(test, state=ValidationState.ASKED))
     message = f"Job {test.object} tests its GPUs under load"
     status = st.noted(status, "TestAsked", message, case.now)
     status = touched(
-        status, message=f"{message} since {timestamps.utc(case.now)}; its result is awaited."
+        status,
+        message=f"{message} since {timestamps.utc(case.now)}; gpuward waits for its result.",
     )
     return case.decision(
         "MakeTest",
@@ -312,13 +317,13 @@ def _make(
 def _withdrawn(
     case: Case, status: QuarantineStatus, test: ValidationAttempt, why: str
 ) -> Decision:
-    """It was never made: this counts as no try."""
+    """Return the decision that withdraws a test without a Job; it does not count as a try."""
     status = changed(status, _over(case, test, ValidationState.WITHDRAWN, why))
-    return _said(case, status, "WithdrawTest", f"its test waits: {why}", wake_s=0.0)
+    return _reported(case, status, "WithdrawTest", f"its test waits: {why}", wake_s=0.0)
 
 
 def _nothing(why: str) -> Result:
-    return Result(verdict=Assessment.UNKNOWN, message=why)
+    return Result(assessment=Assessment.UNKNOWN, message=why)
 
 
 def _over(
@@ -326,14 +331,14 @@ def _over(
     test: ValidationAttempt,
     state: ValidationState,
     message: str,
-    verdict: str = "",
+    assessment: str = "",
     checks: Iterable[Check] = (),
 ) -> ValidationAttempt:
     return msgspec.structs.replace(
         test,
         state=state,
         ended_at=timestamps.format_time(case.now),
-        verdict=verdict,
+        verdict=assessment,
         message=messages.bounded(message)[:512],
         checks=tuple(_kept(check) for check in checks),
     )
@@ -343,7 +348,7 @@ def _kept(check: Check) -> ValidationCheck:
     return ValidationCheck(
         id=check.id[:64],
         gpu=check.gpu[:96],
-        result=str(check.verdict),
+        result=str(check.assessment),
         value=check.value,
         unit=check.unit[:32],
         floor=check.floor,
@@ -354,23 +359,23 @@ def _kept(check: Check) -> ValidationCheck:
 def _ended(
     case: Case, status: QuarantineStatus, test: ValidationAttempt, result: Result
 ) -> Decision:
-    """Its word is in, or is not to come: on record, and what follows is decided next."""
-    state = _STATES[result.verdict]
+    """Return the decision that records the result of the test."""
+    state = _STATES[result.assessment]
     checks = by_severity(result.checks)[:_CHECKS]
     made = "1 check" if len(result.checks) == 1 else f"{len(result.checks)} checks"
-    message = result.message or f"{made}, result {result.verdict}"
-    ended = _over(case, test, state, message, str(result.verdict), checks)
+    message = result.message or f"{made}, result {result.assessment}"
+    ended = _over(case, test, state, message, str(result.assessment), checks)
     status = st.with_refusal(changed(status, ended), case.now, None)
-    said = f"Test {test.attempt} by {test.provider}: {result.verdict}, {ended.message}"
-    status = st.noted(status, f"Test{state}", said, case.now)
-    status = touched(status, message=messages.bounded(said))
-    # What it left is kept for people to read; what may still run is ended.
-    running = result.verdict is Assessment.UNKNOWN
-    passed = result.verdict is Assessment.PASS
-    told = jobs.reported_on(
+    text = f"Test {test.attempt} by {test.provider}: {result.assessment}, {ended.message}"
+    status = st.noted(status, f"Test{state}", text, case.now)
+    status = touched(status, message=messages.bounded(text))
+    # An ended Job is kept for inspection; one that may still run is deleted.
+    running = result.assessment is Assessment.UNKNOWN
+    passed = result.assessment is Assessment.PASS
+    report = jobs.reported_on(
         case.node, test.object, passed=passed, message=ended.message, now=case.now
     )
-    before, after = off_first(case) if running else ((), (told,))
+    before, after = off_first(case) if running else ((), (report,))
     return case.decision(
         f"Test{state}",
         status,
@@ -383,15 +388,13 @@ def _ended(
 
 
 def is_unjudged(case: Case, status: QuarantineStatus) -> bool:
-    """Whether nobody knows which of its causes closed: it booted, and no health status came
-    since.
-    """
+    """Return whether the state of its causes is unknown since a reboot."""
     return bool(case.no_data and case.causes and status.evidence.get(EVIDENCE_UNJUDGED))
 
 
 def known_clause(case: Case, status: QuarantineStatus) -> str:
-    """What is known of its causes."""
+    """Return what is known of its causes, as a clause."""
     if is_unjudged(case, status):
-        closed = "whether its causes closed is not known before a health status of that boot"
+        closed = "its causes are unknown until a health status of the new boot"
         return f"the node rebooted at {timestamps.utc(case.phase_since)}, and {closed}"
     return messages.closed_clause(case.reported)

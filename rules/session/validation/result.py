@@ -1,8 +1,8 @@
-"""The result of a test under load, and what the tests on record in a session mean.
+"""The result of a test under load, and the meaning of the tests recorded in a session.
 
-Written to `/dev/termination-log` by the first container of the Job that tests a node. A container
-that writes nothing passes with exit status 0. The Job must be ours, the one that was made, with
-one pod, on the node that it is to test. Everything else is `unknown`, and unknown is not a pass.
+The first container of the Job writes the result to `/dev/termination-log`. A container that writes
+nothing passes with exit status 0. The Job must be the one that gpuward created, with one pod, on
+the node to test. Everything else is `unknown`, which is not a pass.
 """
 
 import math
@@ -29,24 +29,24 @@ from rules.session.validation import jobs
 from rules.session.validation.jobs import JobSeen, JobView
 
 MAX_BYTES: Final = 4096
-"""What the kubelet keeps of a container's termination log."""
+"""Maximum size of a container's termination log in the kubelet."""
 MAX_CHECKS: Final = 4096
 _MAX_READ: Final = 1 << 20
 
 
 class Assessment(StrEnum):
-    """What is known after the test. Only `pass` may give a node back."""
+    """The result of a test. Only `pass` allows a release."""
 
     PASS = "pass"  # noqa: S105 - no password
     UNKNOWN = "unknown"
-    """It could not be tested, in whole or in part."""
+    """It could not be tested completely."""
     DEGRADED = "degraded"
-    """It computes rightly and is slower than it should be, or corrected errors to get there."""
+    """Results are correct, but slower than required or with corrected errors."""
     FAIL = "fail"
     """Wrong data, a hang, a GPU lost or missing."""
 
 
-_BY_SEVERITY: Final = {verdict: gravity for gravity, verdict in enumerate(Assessment)}
+_BY_SEVERITY: Final = {assessment: rank for rank, assessment in enumerate(Assessment)}
 
 _BY_STATUS: Final = {
     0: Assessment.PASS,
@@ -54,87 +54,88 @@ _BY_STATUS: Final = {
     2: Assessment.FAIL,
     3: Assessment.UNKNOWN,
 }
-"""By exit status, the same as those of `gpuward-agent check`."""
+"""Assessments by exit status, the same as those of `gpuward-agent check`."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was measured. Null for a value that could not be, or a bound there is not."""
+    """One measurement. Null for a missing value or bound."""
 
     id: str
     gpu: str = ""
     """UUID; empty for the node."""
-    verdict: Assessment = Assessment.PASS
+    assessment: Assessment = msgspec.field(default=Assessment.PASS, name="verdict")
     value: float | None = None
     unit: str = ""
     floor: float | None = None
-    """At least this."""
+    """Minimum of the value."""
     ceiling: float | None = None
-    """At most this."""
+    """Maximum of the value."""
     note: str = ""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The entire; whatever else a test writes is left out."""
+    """The result of all checks; unknown fields are ignored."""
 
-    verdict: Assessment
+    assessment: Assessment = msgspec.field(name="verdict")
     message: str = ""
     checks: list[Check] = []
 
 
 def worst(assessments: Iterable[Assessment]) -> Assessment:
-    """The most severe of them; `unknown` of none, since nothing was tested."""
+    """Return the most severe one; `unknown` if there is none."""
     return max(assessments, key=_BY_SEVERITY.__getitem__, default=Assessment.UNKNOWN)
 
 
 def by_severity(checks: Iterable[Check]) -> list[Check]:
-    """The most severe first."""
-    return sorted(checks, key=lambda check: -_BY_SEVERITY[check.verdict])
+    """Return the checks, the most severe first."""
+    return sorted(checks, key=lambda check: -_BY_SEVERITY[check.assessment])
 
 
 def read(exit_status: int, text: str) -> Result:
-    """What a provider said, from its exit status and its termination log.
+    """Return the result from a provider's exit status and termination log.
 
-    Of two words the more severe counts, and neither may be missing from a pass: a status of 0
-    beside a log that cannot be read is unknown. An empty log leaves the status alone to speak, for
-    tools that know no other way.
+    The more severe of the two counts: status 0 with an unreadable log is unknown. With an empty
+    log only the exit status counts, for tools that write none.
     """
     by_status = _BY_STATUS.get(exit_status, Assessment.UNKNOWN)
     message = f"It ended with exit status {exit_status}."
     if not text.strip():
-        return Result(verdict=by_status, message=message)
-    said = _understood(text)
-    if said is None:
-        verdict = worst((by_status, Assessment.UNKNOWN))
-        return Result(verdict=verdict, message=f"{message} Its log is no result.")
-    checks = [check for check in said.checks if _finite(check)]
-    # What the provider says of its checks and of the entire must agree before it passes.
-    assessments = [by_status, said.verdict, *(check.verdict for check in checks)]
-    if len(checks) < len(said.checks):
+        return Result(assessment=by_status, message=message)
+    parsed = _parsed(text)
+    if parsed is None:
+        assessment = worst((by_status, Assessment.UNKNOWN))
+        return Result(
+            assessment=assessment, message=f"{message} Its termination log is not valid."
+        )
+    checks = [check for check in parsed.checks if _finite(check)]
+    # A pass needs the exit status, the result and every check to pass.
+    assessments = [by_status, parsed.assessment, *(check.assessment for check in checks)]
+    if len(checks) < len(parsed.checks):
         assessments.append(Assessment.UNKNOWN)
     return msgspec.structs.replace(
-        said,
-        verdict=worst(assessments),
-        message=messages.bounded(said.message),
+        parsed,
+        assessment=worst(assessments),
+        message=messages.bounded(parsed.message),
         checks=[_shown(check) for check in checks],
     )
 
 
-def _understood(text: str) -> Result | None:
+def _parsed(text: str) -> Result | None:
     if len(text) > _MAX_READ:
         return None
     try:
-        said = msgspec.json.decode(text, type=Result)
+        parsed = msgspec.json.decode(text, type=Result)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    return said if len(said.checks) <= MAX_CHECKS else None
+    return parsed if len(parsed.checks) <= MAX_CHECKS else None
 
 
 def _finite(check: Check) -> bool:
-    """Whether its numbers are numbers, and do not contradict a result of pass."""
+    """Return whether its numbers are finite and do not contradict a pass."""
     numbers = (check.value, check.floor, check.ceiling)
     if not all(number is None or math.isfinite(number) for number in numbers):
         return False
-    if check.verdict is not Assessment.PASS or check.value is None:
+    if check.assessment is not Assessment.PASS or check.value is None:
         return True
     low = check.floor is not None and check.value < check.floor
     high = check.ceiling is not None and check.value > check.ceiling
@@ -142,16 +143,16 @@ def _finite(check: Check) -> bool:
 
 
 def _shown(check: Check) -> Check:
-    """Its words as lines of a bounded length."""
-    words = {
+    """Return the check with texts of a bounded length."""
+    texts = {
         name: messages.bounded(getattr(check, name)) for name in ("id", "gpu", "unit", "note")
     }
-    return msgspec.structs.replace(check, **words)
+    return msgspec.structs.replace(check, **texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Where a test stands. `result` None: it goes on, and `clause` says how far it is."""
+    """The state of a test. `result` None: it runs, and `clause` describes its progress."""
 
     result: Result | None = None
     clause: str = ""
@@ -159,19 +160,19 @@ class Outcome:
 
 
 def is_ours(job: JobView, made_for: str) -> bool:
-    """Whether the Job was made for this session, or this new Node (its UID)."""
+    """Return whether the Job was created for this session, or this new Node (by UID)."""
     return bool(made_for) and job.metadata.annotations.get(jobs.ANNOTATION_OF) == made_for
 
 
 def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outcome:
-    """What became of the Job; `job_uid` is the UID that is on record, "" before it is."""
+    """Return the state of the Job; `job_uid` is its recorded UID, "" before it is recorded."""
     job = seen.job
     if job is None:
-        return _unknown("its Job vanished")
+        return _unknown("its Job was deleted")
     if not is_ours(job, made_for):
-        return _unknown("a Job of that name is not gpuward's")
+        return _unknown("a Job of that name does not belong to gpuward")
     if job_uid and job.metadata.uid != job_uid:
-        return _unknown("its Job vanished and another one has its name")
+        return _unknown("its Job was deleted and another one has its name")
     owners = ((pod, pod.metadata.controller) for pod in seen.pods)
     pods = [
         pod
@@ -180,8 +181,8 @@ def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outc
     ]
     if not pods:
         if job.over:
-            return _unknown(f"its Job ended ({job.over}) and left no pod to read")
-        return Outcome(clause="its pod is not there yet", job_uid=job.metadata.uid)
+            return _unknown(f"its Job ended ({job.over}) and its pod is gone")
+        return Outcome(clause="its pod does not exist yet", job_uid=job.metadata.uid)
     if len(pods) > 1:
         return _unknown("it ran more than once")
     (pod,) = pods
@@ -192,17 +193,17 @@ def outcome_of(seen: JobSeen, *, node: str, made_for: str, job_uid: str) -> Outc
         return Outcome(result=_judged(ended), job_uid=job.metadata.uid)
     if pod.finished or job.over:
         how = f" ({job.over})" if job.over else ""
-        return _unknown(f"its pod ended{how} without a word of its container")
+        return _unknown(f"its pod ended{how} without a status of its container")
     going = "runs" if pod.status.phase == "Running" else "waits to start"
     return Outcome(clause=f"its pod {going}", job_uid=job.metadata.uid)
 
 
 def _unknown(why: str) -> Outcome:
-    return Outcome(result=Result(verdict=Assessment.UNKNOWN, message=why))
+    return Outcome(result=Result(assessment=Assessment.UNKNOWN, message=why))
 
 
 def _ended(pod: PodView) -> Mapping[str, Any] | None:
-    """How its first container ended: the others are its helpers."""
+    """Return the termination state of the first container; others are sidecars."""
     wanted = pod.spec.containers[0].name if pod.spec.containers else ""
     for status in pod.status.container_statuses:
         ended = status.state.terminated
@@ -212,43 +213,43 @@ def _ended(pod: PodView) -> Mapping[str, Any] | None:
 
 
 def _judged(ended: Mapping[str, Any]) -> Result:
-    """Return the result of a container that ended. A failure needs a check: by exit status alone
-    it cannot be reported from a test that could not start.
+    """Return the result of an ended container. A failure needs a failed check: the exit status
+    alone does not tell it from a test that could not start.
     """
-    status, said = ended.get("exitCode"), ended.get("message")
-    text = said if isinstance(said, str) else ""
+    status, log = ended.get("exitCode"), ended.get("message")
+    text = log if isinstance(log, str) else ""
     if not isinstance(status, int) or isinstance(status, bool):
-        return Result(verdict=Assessment.UNKNOWN, message="it ended without an exit status")
+        return Result(assessment=Assessment.UNKNOWN, message="it ended without an exit status")
     if len(text.encode(errors="replace")) > MAX_BYTES:
-        why = f"its result is longer than {MAX_BYTES} bytes, which no kubelet keeps"
-        return Result(verdict=Assessment.UNKNOWN, message=why)
+        why = f"its result is longer than {MAX_BYTES} bytes, more than a kubelet keeps"
+        return Result(assessment=Assessment.UNKNOWN, message=why)
     result = read(status, text)
-    if result.checks or result.verdict is Assessment.PASS:
+    if result.checks or result.assessment is Assessment.PASS:
         return result
     reason = ended.get("reason")
     shown = f" ({reason[:64]})" if isinstance(reason, str) and reason else ""
-    why = messages.bounded(f"it ended with exit status {status}{shown} and names no check")
-    return Result(verdict=Assessment.UNKNOWN, message=why)
+    why = messages.bounded(f"it ended with exit status {status}{shown} and reports no check")
+    return Result(assessment=Assessment.UNKNOWN, message=why)
 
 
 SOURCE: Final = "Validation"
-"""`source` of a cause that rests on a failed test."""
+"""`source` of a cause that a failed test opened."""
 REASON: Final = "ValidationFailed"
 _OPEN: Final = frozenset({"", ValidationState.PLANNED, ValidationState.ASKED})
 
 
 def under_way(status: QuarantineStatus) -> ValidationAttempt | None:
-    """The test that was planned or asked for and has not ended."""
+    """Return the test that was planned or started and has not ended; None without one."""
     return next((test for test in reversed(status.validation) if test.state in _OPEN), None)
 
 
 def latest(status: QuarantineStatus) -> ValidationAttempt | None:
-    """The last test, whatever became of it."""
+    """Return the last test in any state; None without one."""
     return status.validation[-1] if status.validation else None
 
 
 def passed_at(status: QuarantineStatus, boot_id: str) -> float | None:
-    """When the last test passed in this boot; None where it did not."""
+    """Return when the last test passed in this boot; None if it did not."""
     last = latest(status)
     if last is None or last.state != ValidationState.PASSED or last.boot_id != boot_id:
         return None
@@ -256,8 +257,9 @@ def passed_at(status: QuarantineStatus, boot_id: str) -> float | None:
 
 
 def unknown_in_a_row(status: QuarantineStatus) -> int:
-    """How many of the last tests could not be run, since something was known or repaired, or the
-    node was booted again; a boot in the middle of a test may be its doing and counts for nothing.
+    """Return how many of the last tests were unknown in a row, since the last repair or reboot.
+
+    A reboot during a test does not count: the test may have caused it.
     """
     repaired = max(_repaired_at(status), _booted_at(status))
     count = 0
@@ -274,13 +276,13 @@ def unknown_in_a_row(status: QuarantineStatus) -> int:
 
 
 def changed(status: QuarantineStatus, test: ValidationAttempt) -> QuarantineStatus:
-    """`status` with the entry of the same Job replaced."""
+    """Return `status` with the entry of the same Job replaced."""
     tests = tuple(test if one.object == test.object else one for one in status.validation)
     return msgspec.structs.replace(status, validation=tests)
 
 
 def outdated(status: QuarantineStatus) -> QuarantineStatus:
-    """`status` whose passed test counts no more: a cause came back after it."""
+    """Return `status` with a passed test outdated, because a cause returned after it."""
     last = latest(status)
     if last is None or last.state != ValidationState.PASSED:
         return status
@@ -288,7 +290,7 @@ def outdated(status: QuarantineStatus) -> QuarantineStatus:
 
 
 def failed_cause(session: QuarantineView) -> Cause | None:
-    """The cause that the session's last test is, while it holds."""
+    """Return the cause of the session's last test if it failed and still counts; else None."""
     last = latest(session.status)
     if last is None or last.state != ValidationState.FAILED:
         return None
@@ -296,17 +298,17 @@ def failed_cause(session: QuarantineView) -> Cause | None:
     return cause if holds(cause, session) else None
 
 
-def cause_of_test(job: str, verdict: str, message: str) -> Cause:
-    """The cause that the test of this Job is."""
-    severity = Severity.DEGRADED if verdict == Assessment.DEGRADED else Severity.FATAL
+def cause_of_test(job: str, assessment: str, message: str) -> Cause:
+    """Return the cause for the failed test of this Job."""
+    severity = Severity.DEGRADED if assessment == Assessment.DEGRADED else Severity.FATAL
     return Cause(
         source=SOURCE, incident=job, reason=REASON, severity=str(severity), message=message
     )
 
 
 def holds(cause: Cause, session: QuarantineView) -> bool:
-    """Whether a failed test still stands against the node: until it was repaired or booted again,
-    both of which another test follows, or passed one.
+    """Return whether a failed test still counts: until a repair or a reboot, after which the node
+    is tested again, or until a test passed.
     """
     status = session.status
     test = next((one for one in status.validation if one.object == cause.incident), None)
@@ -325,7 +327,7 @@ def holds(cause: Cause, session: QuarantineView) -> bool:
 
 
 def _booted_at(status: QuarantineStatus) -> float:
-    """When the last new boot was seen while no test ran; 0.0 where there was none."""
+    """Return when the last reboot was observed while no test ran; 0.0 if there was none."""
     spans = [
         (timestamps.parse_time(t.started_at) or 0.0, timestamps.parse_time(t.ended_at))
         for t in status.validation
@@ -340,6 +342,6 @@ def _booted_at(status: QuarantineStatus) -> float:
 
 
 def _repaired_at(status: QuarantineStatus) -> float:
-    """When a repair step was proven last; 0.0 where none was."""
+    """Return when a repair step was last proven; 0.0 if none was."""
     proven = (a for a in status.repair if a.state == RepairState.PROVEN)
     return max((timestamps.parse_time(attempt.ended_at) or 0.0 for attempt in proven), default=0.0)

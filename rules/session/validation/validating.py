@@ -1,9 +1,9 @@
-"""Validating: every cause is closed; `healthyFor` runs with fresh health statuses, then release.
+"""Phase Validating: all causes closed; release after `healthyFor` with fresh health statuses.
 
-From when healthy time counts, and why not earlier, is kept in `status.evidence`. `end` ends a
-session in any phase: a test under load off first, then the record, the taint and cordon off last,
-so that a crash between resumes here. An ended session whose taint is still on its node is found
-again by the orphan rule of `rules.session.absent`.
+`status.evidence` records since when healthy time counts and why. `end` ends a session in any
+phase: it removes the Job of a test first, then writes the status, and removes the taint and cordon
+last, so that a crash between the writes resumes here. The orphan rule of `rules.session.absent`
+finds an ended session with a taint on its node.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from rules.session.validation import load_test, result
 
 
 def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
-    """All causes are closed: evictions have stopped with this decision."""
+    """Return the decision that enters Validating and so stops evictions."""
     status = st.with_refusal(status, case.now, None)
     status = _kept(
         status,
@@ -43,8 +43,8 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
 
 
 def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
-    """Back on a cause that returned; released when the time is over and nothing forbids it."""
-    # What people or others said needs no health status: it holds until they take it back.
+    """Return the decision of phase Validating: test, wait, release, or go back for a cause."""
+    # Manual and external causes need no health status.
     if case.causes and (not case.seen.stale or causes.needs_no_health_status(case.causes)):
         return _back(case, status)
     no_data = case.no_data or not_ready(case.node)
@@ -52,12 +52,12 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
     if (test := load_test.tested_first(case, status, halt, no_data)) is not None:
         return test
     refusal = _no_data_refusal(halt, no_data) if no_data else None
-    # Nor does healthy time count that passed while nobody of gpuward looked.
+    # Time during which gpuward did not run is no healthy time.
     had_no_data = _was_unknown(case.status) or drain_plan.was_away(
         case.now, case.seen.last_active_at
     )
     if had_no_data and not no_data:
-        # The clock counts healthy time that was seen; it starts again with sight.
+        # Only observed healthy time counts; it restarts with new data.
         status = _restarted(status, case.status, case.now)
     began = case.now if had_no_data and not no_data else case.phase_since
     tested_at = result.passed_at(status, case.node.boot_id)
@@ -83,8 +83,8 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         clauses = "; ".join([f"{load_test.known_clause(case, status)}: {why}", *also])
         sentence = messages.bounded(st.sentence(clauses))
     else:
-        said = status.evidence.get(EVIDENCE_RESTARTED)
-        closed_at, until_then = _closed_at(case), said[:200] if isinstance(said, str) else ""
+        kept = status.evidence.get(EVIDENCE_RESTARTED)
+        closed_at, until_then = _closed_at(case), kept[:200] if isinstance(kept, str) else ""
         sentence = messages.validating(
             began, until, why, case.reported, closed_at, until_then, also
         )
@@ -94,15 +94,13 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         status,
         because=messages.closed_clause(case.reported),
         blocked_by=refusal.reason if refusal is not None else None,
-        # Past that moment only a change can release it: time alone has nothing to add.
+        # After that time only a change can release it.
         wake_at=until if until > case.now else None,
     )
 
 
 def _closed_at(case: Case) -> float | None:
-    """When the last cause closed by the health status; None where it does not report it of
-    each.
-    """
+    """Return when the last cause closed; None unless the health status reports it for each."""
     incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
     closed = {i.id: timestamps.parse_time(i.closed_at) for i in incidents if not i.active}
     times = [closed.get(cause.incident) for cause in case.session.spec.causes]
@@ -111,45 +109,44 @@ def _closed_at(case: Case) -> float | None:
 
 
 def not_ready(node: NodeView) -> str:
-    """Why its kubelet keeps a node from being released, a clause; "" where it does not."""
-    # A node without the condition is not called broken: nobody has said that it is.
+    """Return why the Ready condition forbids a release, as a clause; "" if it does not."""
+    # A missing condition is no failure.
     if node.ready in {"True", ""}:
         return ""
     return f"the node's Ready condition is {node.ready}"
 
 
 def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Refusal | None:
-    """What forbids the release even after the time."""
+    """Return what forbids the release after `healthyFor`; None if nothing does."""
     if halt is not None and halt.reason is WhyNot.OPT_OUT:
-        return replace(halt, why=f"{halt.why}, an operator releases it", permanent=True)
+        return replace(halt, why=f"{halt.why}, an operator has to release it", permanent=True)
     if halt is not None and halt.reason in {WhyNot.STAND_DOWN, WhyNot.VIEW_TOO_OLD}:
         return halt
     if policy.by_accident(case.policy):
         why = (
-            "no policy could be read since the remediator started, and it may want an operator's "
-            "word"
+            "no policy could be read since gpuward-remediator started, and it may require manual "
+            "approval"
         )
         return Refusal(reason=WhyNot.POLICY_UNREAD, why=why)
     if (held := halts.hold_of(case)) is not None:
         return held
     if st.is_true(status, "Replace"):
-        why = "it is a repeat offender, an operator releases it after the replacement"
+        why = "it is a repeat offender, replace the hardware and then release it"
         return Refusal(reason=WhyNot.REPLACE, why=why, permanent=True)
     if case.policy.release.approval == "Manual":
-        why = "the policy wants an operator to release it"
+        why = "release.approval is Manual, an operator has to release it"
         return Refusal(reason=WhyNot.APPROVAL, why=why, permanent=True)
     return None
 
 
-_NONE_DID: Final = "none did, but an operator asked for this and has not released it"
-"""An operator's wish never closed, so it did not return."""
+_NONE_RETURNED: Final = "none, but an operator requested the quarantine and has not released it"
+"""Timeline message for a manual cause, which never closes and so cannot return."""
 
 
 def _came_back(status: QuarantineStatus) -> list[str]:
-    """Which cause came back last, and when: so its healthy time is another than the first; one
-    clause, none where none did.
-    """
-    returned = [e for e in status.timeline if e.step == "CauseReturned" and e.message != _NONE_DID]
+    """Return a clause with the cause that returned last and when; empty if none did."""
+    entries = (e for e in status.timeline if e.step == "CauseReturned")
+    returned = [e for e in entries if e.message != _NONE_RETURNED]
     if not returned:
         return []
     last = returned[-1]
@@ -158,14 +155,14 @@ def _came_back(status: QuarantineStatus) -> list[str]:
 
 
 def _back(case: Case, status: QuarantineStatus) -> Decision:
-    """A new or returning cause: the same session goes on, without a new budget.
+    """Return the decision for a new or returning cause: the session goes back to "Marked".
 
-    Its pods leave by the one rule that there is: a quarantined node waits for its turn to drain.
+    It needs no new budget. Its pods are drained as usual, when it is the node's turn.
     """
     status = st.with_refusal(status, case.now, None)
     status = result.outdated(load_test.closed_test(case, status, "a cause came back"))
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
-    status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_DID, case.now)
+    status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_RETURNED, case.now)
     sentence = messages.tainted(case.causes, case.now, "a cause came back", case.policy.parts)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = load_test.off_first(case)
@@ -180,23 +177,23 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
 
 
 EVIDENCE_RESTARTED: Final = "healthyTimeAnew"
-"""Why healthy time began again, of the beginning that counts now: how it was until then."""
+"""Why healthy time last restarted: the state of the node until then."""
 EVIDENCE_UNOBSERVED: Final = "unseen"
-"""Why the node could not be seen at the last check: healthy time begins again with sight. An older
+"""Why there was no data of the node at the last check, after which healthy time restarts. An older
 release wrote `true`."""
-AWAY: Final = "no remediator led"
-_REBOOTED: Final = "the node ran another boot"
-_NO_DATA: Final = "the node could not be seen"
+AWAY: Final = "gpuward-remediator had no leader"
+_REBOOTED: Final = "the node rebooted"
+_NO_DATA: Final = "there was no data of the node"
 
 
 def rebooted(status: QuarantineStatus) -> QuarantineStatus:
-    """`status` of a node that booted a moment ago."""
+    """Return the status of a node that has just rebooted."""
     return _kept(status, {EVIDENCE_RESTARTED: _REBOOTED, load_test.EVIDENCE_UNJUDGED: True})
 
 
 def _restarted(status: QuarantineStatus, stored: QuarantineStatus, now: float) -> QuarantineStatus:
-    """`status` whose healthy time begins now, with sight: why not earlier is in the evidence of
-    `stored`, or else nobody looked.
+    """Return `status` with healthy time restarted now; the reason is in the evidence of `stored`,
+    else gpuward did not run.
     """
     kept = stored.evidence.get(EVIDENCE_UNOBSERVED)
     why = kept if isinstance(kept, str) else _NO_DATA if _was_unknown(stored) else AWAY
@@ -206,8 +203,8 @@ def _restarted(status: QuarantineStatus, stored: QuarantineStatus, now: float) -
 
 
 def _no_data_refusal(halt: Refusal | None, no_data: str) -> Refusal:
-    """Why a node that cannot be seen is not released. An owner at work comes first: its agent lets
-    go of the driver for it, so waiting helps, and what is to be seen to is the owner's work.
+    """Return why a node without data is not released. Another owner at work comes first: the agent
+    stops using the driver for it, and waiting helps.
     """
     if halt is not None and halt.reason is WhyNot.STAND_DOWN:
         return replace(halt, why=f"{halt.why}; meanwhile {no_data}")
@@ -215,15 +212,15 @@ def _no_data_refusal(halt: Refusal | None, no_data: str) -> Refusal:
 
 
 def _was_unknown(stored: QuarantineStatus) -> bool:
-    """Whether nobody could see the node at the last check."""
+    """Return whether there was no data of the node at the last check."""
     return bool(stored.evidence.get(EVIDENCE_UNOBSERVED)) or (
         st.blocked_by(stored) == WhyNot.HEALTH_STATUS_STALE
     )
 
 
-def _kept(status: QuarantineStatus, said: dict[str, object]) -> QuarantineStatus:
-    # None and not left out: the status is written as a merge patch.
-    changed = {key: value for key, value in said.items() if status.evidence.get(key) != value}
+def _kept(status: QuarantineStatus, entries: dict[str, object]) -> QuarantineStatus:
+    # None instead of omission: the status is written as a merge patch.
+    changed = {key: value for key, value in entries.items() if status.evidence.get(key) != value}
     return touched(status, evidence={**status.evidence, **changed}) if changed else status
 
 
@@ -234,25 +231,24 @@ def end(
     by: str = st.BY_GPUWARD,
     evidence: dict[str, object] | None = None,
 ) -> Decision:
-    """End the session; where our taint and cordon is on its node, on a fresh read only."""
+    """Return the decision that ends the session; its taint and cordon needs a fresh read."""
     node = case.seen.node
     carries, note = False, None
     if node is not None and phase is not Phase.NODE_GONE:
         note = quarantine_taint.read_note(node)
-        # A taint and cordon without a readable note is ours: nobody else had the node when it went
-        # on.
+        # A taint and cordon without a readable annotation is this session's: no other one had the
+        # node when it was applied.
         unread = case.phase is not Phase.PENDING and case.taint_state is QuarantineState.UNRECORDED
         carries = unread or (note is not None and note.session == case.session.name)
     if carries and not is_fresh(case.node):
         return Decision(
-            step="ReadNode", because="a taint and cordon is to come off", needs_fresh_node=True
+            step="ReadNode", because="a taint and cordon must be removed", needs_fresh_node=True
         )
     requests = endings.last_requests(case, phase)
     if isinstance(requests, Decision):
         return requests
     left = quarantine_taint.cordon_stays(case.node) if carries else ""
-    # Once the taint and cordon was whole, a missing note is an operator's doing, and what it
-    # recorded is lost.
+    # An operator removed a missing annotation of a complete quarantine, so its record is lost.
     lost = node is not None and case.phase is not Phase.PENDING and not case.shadow
     annotations = (
         quarantine_taint.annotations_left(case.node)
@@ -262,7 +258,7 @@ def end(
     sentence = messages.ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
-        # Whoever ended it came between the taint and cordon and its record.
+        # The session ended between the taint and cordon and its record.
         begun = st.with_taint_found(begun, note.at, case.session.metadata.created_at, case.now)
     status = st.enter(begun, phase, sentence, case.now, by)
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
@@ -280,7 +276,7 @@ def end(
 
 
 def _with_override(case: Case, by: str) -> QuarantineStatus:
-    """The status with the record of what an operator who ends the session saw."""
+    """Return the status with the faults that an operator overrides by ending the session."""
     if by != st.BY_OPERATOR and case.session.spec.release is None:
         return case.status
     seen = override.seen_when_ended(case.session, case.seen.health)

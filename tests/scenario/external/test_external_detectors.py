@@ -315,16 +315,16 @@ def test_pause_and_opt_out_hold_for_others_too() -> None:
     [
         ({"match": "condition GpuBroken=False"}, "becoming True"),
         ({"match": "condition GpuBroken=Unknown"}, "becoming True or False"),
-        ({"match": "label a.example/x"}, "label a.example/x being taken off the Node"),
+        ({"match": "label a.example/x"}, "label a.example/x being removed from the Node"),
         (
             {"match": "label a.example/x=1"},
-            "label a.example/x being taken off the Node or changed",
+            "label a.example/x being removed from the Node or changed",
         ),
         (
             {"match": "annotation a.example/at", "before": "1h"},
-            "annotation a.example/at being taken off the Node or put off",
+            "annotation a.example/at being removed from the Node or put off",
         ),
-        ({"match": "taint a.example/t"}, "taint a.example/t being taken off the Node"),
+        ({"match": "taint a.example/t"}, "taint a.example/t being removed from the Node"),
     ],
 )
 def test_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> None:

@@ -52,7 +52,7 @@ def test_with_nobody_to_name_no_gpu_is_reset(
     session = world.session(NODE)
     health = world.snapshot().healths[NODE]
     shown = rungs(session, (), session.spec.causes, health, world.policy, world.now)
-    said = {rung.step: rung.said for rung in shown if rung.state == "Passed"}
+    said = {rung.step: rung.detail for rung in shown if rung.state == "Passed"}
     assert said["ResetGPU"] == NO_ACCUSED_GPU
     world.run(200, step=5)
     assert world.steps_of()[0][0] == "RestartNode"
@@ -152,7 +152,7 @@ def test_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> None:
     assert world.condition(NODE, "Blocked") == ""
     world.run(180)
     assert world.condition(NODE, "Blocked") == "PodUsesGPU"
-    assert f"{pod} still uses a GPU" in world.message(NODE)
+    assert f"{pod} still uses one of its GPUs" in world.message(NODE)
     assert not world.asks(NODE, "GPUNeedsRestart")
 
 

@@ -111,7 +111,7 @@ def test_what_cannot_be_read_is_said_and_fails_in_time(name: str, step: str, wha
     assert action.resource in world.message(NODE)
     live(world, 600, step=60)
     assert world.steps_of() == [(step, "Failed")]
-    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert "the request could not be sent" in world.session(NODE).status.repair[0].proof
     assert world.asked_through() == []
 
 
@@ -128,7 +128,7 @@ def test_a_refused_request_is_tried_again_and_fails_in_time(
     assert world.steps_of() == [(step, "Planned")]
     live(world, 600, step=60)
     assert world.steps_of() == [(step, "Failed")]
-    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert "the request could not be sent" in world.session(NODE).status.repair[0].proof
 
 
 @pytest.mark.parametrize(("name", "step"), KINDS)
@@ -246,7 +246,7 @@ def test_a_request_that_cannot_be_taken_back_is_named() -> None:
     assert world.steps_of() == [("RestartNode", "Failed")]
     (said,) = [e.message for e in world.session(NODE).status.timeline if e.step == "RequestLeft"]
     assert "rebootnodes.janitor.dgxc.nvidia.com n0-" in said
-    assert "by hand" in said
+    assert "manually" in said
 
 
 def test_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
@@ -255,7 +255,7 @@ def test_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() 
     world.unreadable["selfnoderemediations"] = ReadState.UNREAD
     live(world, 400, step=20)
     assert world.steps_of() == [("RestartNode", "Asked")]
-    assert "a request still stands" in world.message(NODE)
+    assert "could not be withdrawn yet" in world.message(NODE)
     live(world, 800, step=20)
     assert world.steps_of() == [("RestartNode", "Failed")]
 

@@ -37,12 +37,12 @@ def test_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     drained_at = world.now
     world.run(50)
     assert not world.asked()
-    assert "once its agent has kept evidence, or without at" in world.message(NODE)
+    assert "once its agent has saved evidence, at" in world.message(NODE)
     world.run(30)
     assert [w.step for w in world.asked()] == ["RestartNode"]
     assert world.asked()[0].at - drained_at >= 59
     (said,) = notes(world, "WithoutEvidence")
-    assert said.startswith("RestartNode goes on without evidence")
+    assert said.startswith("RestartNode continues without evidence")
     world.run_until(NODE, "Released", limit=1800)
 
 

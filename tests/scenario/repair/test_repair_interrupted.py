@@ -236,13 +236,13 @@ def test_nobody_is_asked_for_a_step_whose_record_is_not_kept(field: str) -> None
     world.run(2.5 * HOUR_S, step=10)
     assert not world.asked()
     assert world.phase(NODE) == "Quarantined"
-    assert f"does not keep status.{field}" in blocked(world)
+    assert f"drops status.{field}" in blocked(world)
     assert "kubectl apply -k daemonset/crds" in world.message(NODE)
     needs = condition(world.session(NODE).status, "NeedsHuman")
     assert needs is not None
     assert needs.status == "True"
     assert session_writes(world) <= 20 + 8 * 2, "one try in an hour"
-    told = [e for e in world.writes(d.EmitEvent) if "does not keep" in e.message]
+    told = [e for e in world.writes(d.EmitEvent) if "drops" in e.message]
     assert len(told) <= 2 + 2 * 3, "said once, and again by the session of each try"
 
 
@@ -269,7 +269,7 @@ def test_a_new_leader_asks_nobody_either(field: str) -> None:
         world.restart()
     world.run(300, step=10)
     assert not world.asked()
-    assert f"does not keep status.{field}" in blocked(world)
+    assert f"drops status.{field}" in blocked(world)
 
 
 def test_a_step_whose_beginning_is_lost_later_times_out_by_when_it_was_asked_for() -> None:

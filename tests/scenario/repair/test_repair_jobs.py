@@ -31,7 +31,7 @@ def test_a_reset_of_our_own_brings_the_node_back() -> None:
     assert world.sessions(NODE)[0].status.phase == "Released"
     (attempt,) = world.sessions(NODE)[0].status.repair
     assert attempt.state == "Proven"
-    assert "a reset of each GPU accused was seen" in attempt.proof
+    assert "each accused GPU was reset" in attempt.proof
     assert attempt.cleared == (f"{EXPORTER}=true", f"{PLUGIN}=true")
     assert world.moved_at_reset == [True]
     assert world.settled
@@ -296,4 +296,4 @@ def test_shadow_moves_nobody() -> None:
     _shadow(world)
     world.run(600, step=10)
     assert world.writes(WriteRepairObject) == []
-    assert "ResetGPU would be asked of ResetGPUJob" in world.message(NODE)
+    assert "then request ResetGPU from ResetGPUJob" in world.message(NODE)

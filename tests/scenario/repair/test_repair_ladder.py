@@ -20,7 +20,7 @@ def test_off_by_default_nothing_is_asked_for() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert world.session(NODE).status.repair == ()
     assert not world.writes(SetRepairCondition)
-    said = "Waiting for the repair (reboot the node), then the health status decides"
+    said = "Waiting for the repair (reboot the node), then for its causes to close"
     assert said in world.message(NODE)
     assert said in drained_event(world)
 
@@ -110,7 +110,7 @@ def test_without_proof_nothing_counts_as_done(does: str) -> None:
     world.fail_until(NODE, "Repairing")
     world.run(29 * 60, step=10)
     assert world.steps_of() == [("RestartNode", "Asked")]
-    assert "the boot of before" in world.message(NODE)
+    assert "the node did not reboot" in world.message(NODE)
     world.run(4 * 3600, step=10)
     assert world.steps_of() == [("RestartNode", "Failed"), ("ReplaceNode", "Failed")]
     assert not world.asks(NODE, RESTART), "whoever wakes up late restarts nothing"
@@ -127,7 +127,7 @@ def test_s33_an_old_heartbeat_proves_no_reboot() -> None:
     world.close_all(NODE)
     world.run(600, step=5)
     assert world.phase(NODE) == "Repairing"
-    assert "last word is from before" in world.message(NODE)
+    assert "the kubelet has not reported since" in world.message(NODE)
 
 
 def test_a_cause_that_closes_by_itself_waits_for_the_restart_it_asked_for() -> None:
@@ -298,10 +298,10 @@ def test_a_node_that_is_away_for_a_restart_of_ours_is_said_to_be() -> None:
     silent = condition(world.session(NODE).status, "NodeUnreachable")
     assert silent is not None
     assert silent.message.startswith(
-        "The node's Ready condition is Unknown, as RestartNode makes it; nothing is evicted"
+        "The node's Ready condition is Unknown during RestartNode; evictions"
     )
     world.set_ready(NODE, "True")
     world.close_all(NODE)
     world.run(30)
-    assert "asked of NodeConditions" in world.message(NODE)
-    assert "(Fatal), closed by now; not proven yet" in world.message(NODE)
+    assert "requested from NodeConditions" in world.message(NODE)
+    assert "(Fatal), now closed; not proven yet" in world.message(NODE)

@@ -69,7 +69,7 @@ def test_who_was_moved_comes_back_by_the_record_on_the_node() -> None:
     assert world.settled
     assert ANNOTATION_MOVED not in notes(world)
     assert f"label {PLUGIN}" in said(world)
-    assert "A session that is over or gone left" in said(world)
+    assert "An ended or deleted session left" in said(world)
 
 
 def test_without_a_record_a_label_stays_and_is_said() -> None:
@@ -77,7 +77,7 @@ def test_without_a_record_a_label_stays_and_is_said() -> None:
     forgotten(world, record=False)
     assert world.labels[PLUGIN] == PAUSED_BY_US
     assert world.released is None, "its value says whose it was"
-    assert f"label {EXPORTER}, label {PLUGIN} may be gpuward's" in said(world)
+    assert f"label {EXPORTER}, label {PLUGIN} may belong to gpuward" in said(world)
 
 
 def test_an_ended_session_is_a_record_too() -> None:
@@ -98,7 +98,7 @@ def test_a_label_that_somebody_copied_is_not_ours() -> None:
     forgotten(world)
     assert world.labels[PLUGIN] == DEPLOYED
     assert world.labels[FOREIGN] == PAUSED_BY_US
-    assert f"label {FOREIGN} may be gpuward's" in said(world)
+    assert f"label {FOREIGN} may belong to gpuward" in said(world)
 
 
 def test_while_the_session_lives_only_what_it_moved_comes_back() -> None:
@@ -196,7 +196,7 @@ def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
     world.run(30)
     assert world.unschedulable(NODE)
     assert "karpenter.sh/do-not-disrupt" in notes(world)
-    assert ("do-not-disrupt, its cordon may be gpuward's" in said(world)) is ours
+    assert ("do-not-disrupt, its cordon may belong to gpuward" in said(world)) is ours
 
 
 def test_the_label_of_a_quarantine_without_a_mark_goes() -> None:

@@ -205,7 +205,7 @@ def test_a_refused_request_is_said_and_fails_in_time() -> None:
     assert "ask for a repair" in world.message(NODE)
     world.run(900, step=5)
     assert world.steps_of() == [("RestartNode", "Failed")]
-    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert "the request could not be sent" in world.session(NODE).status.repair[0].proof
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
 
 

@@ -13,7 +13,7 @@ from rules.api.repair_writes import ObjectAddress, SetRepairCondition, WriteRepa
 from rules.repair.objects import ObjectSeen, ReadState
 from rules.session.absent import without_session
 from rules.session.observation import observe
-from rules.session.repair.withdrawal import TAKE_BACK_S
+from rules.session.repair.withdrawal import WITHDRAWAL_S
 from tests.support.scenario.fleets import fleet
 from tests.support.scenario.provider_world import (
     OWN_ADAPTERS,
@@ -80,8 +80,8 @@ def test_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() ->
     assert world.is_quarantined(NODE), "it may be rebooted still"
     world.run(500, step=10)
     assert not world.is_quarantined(NODE)
-    (said,) = [e for e in world.events.values() if "may still stand" in e["message"]]
-    assert "by hand" in said["message"]
+    (said,) = [e for e in world.events.values() if "may remain on" in e["message"]]
+    assert "manually" in said["message"]
 
 
 @pytest.mark.parametrize("code", [403, 422, 429, 500, 503])
@@ -92,7 +92,7 @@ def test_a_take_back_that_is_refused_is_tried_again_before_the_step_has_failed(
     world.refusing[WriteRepairObject] = (code, "no")
     run(world, 1900)
     assert world.steps_of() == [("PowerCycle", "Asked")]
-    assert "a request still stands" in world.message(NODE)
+    assert "could not be withdrawn yet" in world.message(NODE)
     assert stands(world)
     del world.refusing[WriteRepairObject]
     run(world, 200)
@@ -118,7 +118,7 @@ def test_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
     status = world.sessions(NODE)[0].status
     (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
     assert "-powercycle-1 (RepairRefused)" in said
-    assert "by hand" in said
+    assert "manually" in said
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_what_was_asked_in_an_unknown_way_is_followed_and_named_at_its_end(ends:
     assert status.repair[0].state == want
     (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
     assert said == (
-        "take it off by hand: a request may still stand on baremetalhosts.metal3.io metal/host-n0 "
-        "(asked by Metal3)"
+        "remove it manually: a repair request may remain on baremetalhosts.metal3.io "
+        "metal/host-n0 (requested by Metal3)"
     )
 
 
@@ -233,7 +233,7 @@ class Deleted:
 def test_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
     deleted = Deleted()
     waits = deleted.decided(ReadState.UNREAD)
-    assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
+    assert (waits.step, waits.unfinished, waits.writes) == ("WithdrawRequest", True, ())
     assert waits.wake_at == deleted.world.now + 10
     back = deleted.decided(ReadState.FOUND)
     assert not back.unfinished
@@ -243,7 +243,7 @@ def test_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
 
 def test_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
     deleted = Deleted()
-    deleted.world.now += TAKE_BACK_S
+    deleted.world.now += WITHDRAWAL_S
     for state in (ReadState.UNREAD, ReadState.FORBIDDEN):
         left = deleted.decided(state)
         assert not left.unfinished
@@ -258,7 +258,7 @@ def test_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> None:
     assert said is not None
     refused = {NodeWrite.UNREPAIR: replace(said, since=now, until=now + 4)}
     waits = deleted.decided(ReadState.FOUND, refused=refused)
-    assert (waits.step, waits.unfinished, waits.writes) == ("TakeBack", True, ())
+    assert (waits.step, waits.unfinished, waits.writes) == ("WithdrawRequest", True, ())
     assert waits.wake_at == now + 4
 
 

@@ -163,13 +163,13 @@ def test_a_held_step_whose_node_boots_by_itself_gets_its_whole_time() -> None:
 
 
 def test_a_silent_node_that_no_step_ever_reached_is_not_replaced() -> None:
-    """The restart failed because nobody could be asked: that says nothing about the node."""
+    """The restart failed because its request was refused, not because of the node."""
     world = RepairWorld(does="hangs")
     world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
     world.fail_until(NODE, "Repairing")
     while world.steps_of()[0][1] != "Failed":
         world.run(10, step=5)
-    assert "nobody could be asked" in world.session(NODE).status.repair[0].proof
+    assert "the request could not be sent" in world.session(NODE).status.repair[0].proof
     assert steps_of(world.session(NODE)) == (), "its records learn nothing from it"
     world.set_ready(NODE, "Unknown")
     world.refusing = {}

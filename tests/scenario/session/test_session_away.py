@@ -99,8 +99,8 @@ def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
     world = rebooted_unobserved(phase)
     booted = utc_of(world.session(NODE).status.phase_since)
     assert world.message(NODE) == (
-        f"The node rebooted at {booted}, and whether its causes closed is not known before a "
-        "health status of that boot: the health status is from another boot."
+        f"The node rebooted at {booted}, and its causes are unknown until a "
+        "health status of the new boot: the health status is from another boot."
     )
     world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
     world.close_all(NODE)
@@ -125,7 +125,10 @@ def test_walk_healthy_time_that_began_anew_says_why() -> None:
     world.restart()
     world.run(10)
     counts = f"counts from {utc_of(world.session(NODE).status.phase_since)}"
-    assert f". Healthy time {counts} (until then: no remediator led). " in world.message(NODE)
+    assert (
+        f". Healthy time {counts} (until then: gpuward-remediator had no leader). "
+        in world.message(NODE)
+    )
     world.set_ready(NODE, "False")
     world.run(120, step=10)
     world.set_ready(NODE, "True")

@@ -187,7 +187,7 @@ def test_a_session_that_may_not_be_opened_is_said_on_the_node_and_tried_again() 
     tries = [w for w in world.writes(d.CreateSession) if w.node == NODE]
     assert 5 <= len(tries) <= 15, "with back-off"
     said = [w.message for w in world.writes(d.EmitEvent) if w.node == NODE]
-    assert any("No session is opened" in text and "Invalid value" in text for text in said)
+    assert any("No session could be opened" in text and "Invalid value" in text for text in said)
     del world.refusing[d.CreateSession]
     world.run_until(NODE, "Quarantined", limit=300)
 

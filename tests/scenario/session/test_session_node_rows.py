@@ -18,7 +18,7 @@ class TestNodeGone:
         del world.nodes[NODE]
         world.run(3)
         assert world.phase(NODE) == "NodeGone"
-        assert "no node n0" in world.message(NODE)
+        assert "node n0 was deleted" in world.message(NODE)
 
     def test_nothing_is_applied_to_a_namesake(self, phase: str) -> None:
         world = at(phase)

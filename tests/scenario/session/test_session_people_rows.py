@@ -319,7 +319,7 @@ class TestReleaseNow:
         world.quarantines[name]["spec"]["release"] = {"by": "ada"}
         world.run(2)
         holds = phase != "Validating"
-        assert ("1 of its causes still holds" in world.message(NODE)) == holds
+        assert ("1 of its causes is still active" in world.message(NODE)) == holds
 
 
 @pytest.mark.parametrize("phase", TAINTED)

@@ -116,7 +116,7 @@ def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[
     told = [
         e
         for e in world.events.values()
-        if "taint and cordon" in e["message"] and "stays" in e["message"]
+        if "taint and cordon" in e["message"] and "cannot be removed" in e["message"]
     ]
     assert len(told) == (answer[0] != 429)
     del world.refusing[d.RemoveTaint]
@@ -133,7 +133,7 @@ def test_a_mark_of_a_deleted_session_that_cannot_come_off_is_an_event() -> None:
     world.quarantines.clear()
     world.run(300)
     assert world.is_quarantined(NODE)
-    told = [e["message"] for e in world.events.values() if "stays" in e["message"]]
+    told = [e["message"] for e in world.events.values() if "cannot be removed" in e["message"]]
     assert len(told) == 1
     assert "keep.example" in told[0]
 

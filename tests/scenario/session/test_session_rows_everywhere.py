@@ -86,8 +86,8 @@ def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, w
     assert not disruption_after(world, before)
     (paused,) = [c for c in world.session(NODE).status.conditions if c.type == "Paused"]
     assert paused.status == "True"
-    assert "took a part of the taint and cordon off" in paused.message
-    assert "put back when this is over" in paused.message
+    assert "part of the quarantine was removed" in paused.message
+    assert "restored after this ends" in paused.message
     world.pauses.clear()
     world.label(NODE, **{LABEL_OPT_OUT: None})
     world.policy = usual
@@ -96,7 +96,7 @@ def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, w
     assert world.phase(NODE) not in {"Cancelled", "Released"}
     said = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineMarkRestored"]
     assert len(said) == 1
-    assert "to end the quarantine, take it off again once 60 s have passed" in said[0]
+    assert "to end the quarantine, remove it again after 60 s" in said[0]
     assert f"kubectl gpuward release {NODE}" in said[0]
     assert "MarkRestored" in [entry.step for entry in world.session(NODE).status.timeline]
 

@@ -69,7 +69,7 @@ def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World
         assert not world.is_quarantined(NODE)
         ended = world.session(NODE).status
         assert ended.phase in {"Released", "Cancelled"}
-        assert "before anything was done" not in ended.message
+        assert "before any action" not in ended.message
         assert steps(world).count("Marked") == 1
         tainted_at = next(entry.at for entry in ended.timeline if entry.step == "Marked")
         assert tainted_at < ended.phase_since

@@ -159,8 +159,8 @@ def _sessions() -> list[Object]:
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
             conditions=[condition(
                 "Blocked", "Hold",
-                "Not released: an operator holds it (vendor comes on Monday (ann)), unhold it to "
-                "release.",
+                "Not released: an operator set a hold (vendor comes on Monday (ann)), unhold it "
+                "to continue.",
             )],
         ),
         waiting(

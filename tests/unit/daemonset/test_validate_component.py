@@ -170,7 +170,7 @@ def test_the_result_of_dcgm_diag(
     diag = f"cat <<'END'\n{output}\nEND\nexit {status}"
     found = read(*run(DCGM, tmp_path, {"nv-hostengine": "exit 0", "dcgmi": diag}))
 
-    assert (found.verdict, [c.id for c in found.checks]) == (expected, ["dcgm-diag-r3"])
+    assert (found.assessment, [c.id for c in found.checks]) == (expected, ["dcgm-diag-r3"])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_the_result_of_all_reduce(
     tools = {"nvidia-smi": "echo GPU 0; echo GPU 1", "all_reduce_perf": perf}
     found = read(*run(ALL_REDUCE, tmp_path, tools, FLOOR="460"))
 
-    assert (found.verdict, [c.id for c in found.checks]) == (expected, ["all-reduce"])
+    assert (found.assessment, [c.id for c in found.checks]) == (expected, ["all-reduce"])
 
 
 @pytest.mark.parametrize("path", [DCGM, ALL_REDUCE], ids=["dcgm", "all-reduce"])

@@ -51,7 +51,7 @@ class TestAControllersUncordon:
         assert tainted(world)
         assert world.phase(NODE) not in {"Cancelled", "Released"}
         (message,) = events(world, "QuarantineMarkRestored")
-        assert f"cordon was taken off by {UPGRADER}" in message
+        assert f"cordon was removed by {UPGRADER}" in message
 
     def test_a_second_one_within_an_hour_leaves_the_node_alone(self, phase: str) -> None:
         world = at(phase)

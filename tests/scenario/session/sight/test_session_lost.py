@@ -82,7 +82,7 @@ def test_a_session_that_vanished_while_nobody_led_is_opened_again() -> None:
     assert not world.session("n0").spec.release
     lost = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineSessionLost"]
     assert len(lost) == 1
-    assert "deleted while no gpuward-remediator led" in lost[0]
+    assert "deleted while gpuward-remediator had no leader" in lost[0]
 
 
 @pytest.mark.parametrize("away_s", [5, 200])

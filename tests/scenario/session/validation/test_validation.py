@@ -69,7 +69,7 @@ def test_a_failed_test_goes_on_with_the_next_step_and_another_test(
     assert (cause.source, cause.reason) == ("Validation", "ValidationFailed")
     assert cause.severity == ("Fatal" if becomes == "fails" else "Degraded")
     assert world.steps_of() == [("RestartNode", "Proven"), ("ReplaceNode", "Asked")]
-    # The machine under the Node is another one now, which the proof does not see: the boot does.
+    # The machine under the Node was replaced now, which the proof does not see: the boot does.
     world.run(90)
     world.reboot(NODE)
     world.run_until(NODE, "Released", limit=2 * 3600, step=5)
@@ -101,7 +101,7 @@ def test_what_cannot_be_believed_is_tried_twice_and_then_a_person_decides(
     assert world.phase(NODE) == "Validating"
     assert world.condition(NODE, "Blocked") == "ValidationUnknown"
     assert world.condition(NODE, "NeedsHuman") == "ValidationUnknown"
-    assert "could not be run 2 times" in world.message(NODE)
+    assert "could not run 2 times" in world.message(NODE)
     assert world.is_quarantined(NODE)
     assert len(world.made()) == 2
     world.run(86_400, step=3600)
@@ -121,7 +121,10 @@ def test_a_job_of_the_same_name_that_somebody_else_made_counts_nothing() -> None
     world.run_until(NODE, "Validating", limit=3600)
     world.run(60)
     first, second = world.session(NODE).status.validation
-    assert (first.state, first.message) == ("Unknown", "a Job of that name is not gpuward's")
+    assert (first.state, first.message) == (
+        "Unknown",
+        "a Job of that name does not belong to gpuward",
+    )
     assert second.state == "Asked"
     assert world.jobs[name]["metadata"]["uid"] == "theirs", "and it is left alone"
 
@@ -131,7 +134,7 @@ def test_a_node_that_reboots_under_the_test_is_tested_again_and_no_third_time() 
     world.fall_ill_and_heal()
     world.run(3600, step=20)
     assert world.tests_of() == [("Unknown", "unknown")] * 2
-    assert "booted again while it ran" in world.message(NODE)
+    assert "rebooted during the test" in world.message(NODE)
     assert world.phase(NODE) == "Validating"
 
 

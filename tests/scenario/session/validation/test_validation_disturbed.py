@@ -78,7 +78,7 @@ def test_no_job_is_made_for_a_test_whose_record_is_not_kept(field: str) -> None:
     said = condition(world.session(NODE).status, "Blocked")
     assert said is not None
     assert (said.status, said.reason) == ("True", "SessionRefused")
-    assert f"does not keep status.validation{field}" in said.message
+    assert f"drops status.validation{field}" in said.message
     assert "kubectl apply -k daemonset/crds" in world.message(NODE)
     assert len(world.writes(d.WriteSessionStatus)) - before <= 24
     world.drops = set()

@@ -61,7 +61,7 @@ async def test_a_refused_status_is_reported_on_the_node_once(setting, code, expe
         if await event_messages(setting):
             break
     (message,) = await event_messages(setting)
-    assert "Session s-n1 of this node does not go on" in message
+    assert "Session s-n1 of this node is stopped" in message
     assert expected in message
 
     refused.times = refused.hits
@@ -161,9 +161,7 @@ async def test_fields_that_an_older_crd_drops_are_reported_once_on_the_node(olde
         await cycle.check("n1")
         older.cluster.clock.ahead_s += 2
         events, _ = await older.client.list(EVENTS, "default")
-        event_messages = [
-            event["message"] for event in events if "do not keep" in event["message"]
-        ]
+        event_messages = [event["message"] for event in events if "drops" in event["message"]]
     (message,) = event_messages
     assert "status.evidence, status.message, status.reason" in message
     assert "kubectl apply -k daemonset/crds" in message

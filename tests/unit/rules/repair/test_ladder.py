@@ -97,7 +97,7 @@ def test_why_no_step_is_left_is_said_step_by_step() -> None:
     )
     assert found.clause == (
         "RestartNode was tried in this session, PowerCycle has no adapter, ReplaceNode was tried "
-        "2 times lately"
+        "2 times recently"
     )
 
 
@@ -129,25 +129,29 @@ SAME = Seen(
 )
 ILL = replace(SAME, causes=1, pending=True)
 BOOTED = replace(SAME, boot_id="b2")
-EXCHANGED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
+REPLACED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
 
 
 @pytest.mark.parametrize(
     ("step", "seen", "says"),
     [
-        (Step.RESET_GPU, replace(SAME, resets=frozenset({"G0"})), "a reset of each GPU"),
-        (Step.RESET_GPU, SAME, "nothing is pending"),
+        (Step.RESET_GPU, replace(SAME, resets=frozenset({"G0"})), "each accused GPU was reset"),
+        (Step.RESET_GPU, SAME, "no reset is pending"),
         (
             Step.RESTART_DRIVER,
             replace(ILL, resets=frozenset({"G0", "G1"})),
-            "loaded again with 2 GPUs",
+            "reloaded with 2 GPUs",
         ),
-        (Step.RESTART_DRIVER, BOOTED, "loaded again"),
+        (Step.RESTART_DRIVER, BOOTED, "reloaded"),
         (Step.RESTART_NODE, BOOTED, "new boot, Ready"),
         (Step.RESTART_NODE, replace(BOOTED, causes=1), "new boot, Ready"),
         (Step.POWER_CYCLE, BOOTED, "new boot, Ready"),
-        (Step.REPLACE_NODE, replace(SAME, node_uid="n2", stale="no health status"), "another one"),
-        (Step.REPLACE_NODE, EXCHANGED, "exchanged"),
+        (
+            Step.REPLACE_NODE,
+            replace(SAME, node_uid="n2", stale="no health status"),
+            "the Node was replaced",
+        ),
+        (Step.REPLACE_NODE, REPLACED, "were replaced"),
     ],
 )
 def test_proven(step: Step, seen: Seen, says: str) -> None:
@@ -160,20 +164,20 @@ def test_proven(step: Step, seen: Seen, says: str) -> None:
     ("step", "seen", "lacks"),
     [
         (Step.RESET_GPU, replace(SAME, stale="the agent's pod is gone"), "pod is gone"),
-        (Step.RESET_GPU, replace(SAME, serials={"G1": "S1"}), "GPU G0 is not there"),
-        (Step.RESET_GPU, replace(SAME, pending=True), "still asks for a reset"),
-        (Step.RESET_GPU, replace(SAME, causes=1), "no reset that closes"),
-        (Step.RESTART_DRIVER, SAME, "no new load"),
-        (Step.RESTART_DRIVER, replace(SAME, resets=frozenset({"G0"})), "no new load"),
+        (Step.RESET_GPU, replace(SAME, serials={"G1": "S1"}), "GPU G0 is missing"),
+        (Step.RESET_GPU, replace(SAME, pending=True), "still requests a reset"),
+        (Step.RESET_GPU, replace(SAME, causes=1), "no reset closed its causes"),
+        (Step.RESTART_DRIVER, SAME, "was not reloaded"),
+        (Step.RESTART_DRIVER, replace(SAME, resets=frozenset({"G0"})), "was not reloaded"),
         (Step.RESTART_DRIVER, replace(BOOTED, serials={"G1": ""}), "1 of 2 GPUs"),
-        (Step.RESTART_NODE, SAME, "the boot of before"),
-        (Step.RESTART_NODE, replace(SAME, boot_id=""), "the boot of before"),
+        (Step.RESTART_NODE, SAME, "the node did not reboot"),
+        (Step.RESTART_NODE, replace(SAME, boot_id=""), "the node did not reboot"),
         (Step.RESTART_NODE, replace(BOOTED, ready="False"), "is not Ready"),
-        (Step.RESTART_NODE, replace(BOOTED, old_heartbeat=True), "from before"),
+        (Step.RESTART_NODE, replace(BOOTED, old_heartbeat=True), "has not reported since"),
         (Step.RESTART_NODE, replace(BOOTED, stale="another boot's"), "another boot's"),
-        (Step.REPLACE_NODE, BOOTED, "still there"),
-        (Step.REPLACE_NODE, replace(EXCHANGED, serials={"G9": "S9"}), "1 of 2 GPUs"),
-        (Step.REPLACE_NODE, replace(EXCHANGED, stale="x"), "x"),
+        (Step.REPLACE_NODE, BOOTED, "still present"),
+        (Step.REPLACE_NODE, replace(REPLACED, serials={"G9": "S9"}), "1 of 2 GPUs"),
+        (Step.REPLACE_NODE, replace(REPLACED, stale="x"), "x"),
     ],
 )
 def test_not_proven_and_what_is_missing(step: Step, seen: Seen, lacks: str) -> None:
@@ -189,7 +193,7 @@ def test_a_node_as_it_was_proves_nothing(step: Step) -> None:
 
 def test_without_serials_only_another_node_proves_a_replacement() -> None:
     unknown: Any = RepairBefore(node_uid="n1", gpus=(RepairGpu(uuid="G0", accused=True),))
-    assert not prove(Step.REPLACE_NODE, unknown, EXCHANGED).proven
+    assert not prove(Step.REPLACE_NODE, unknown, REPLACED).proven
 
 
 def test_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
@@ -198,7 +202,7 @@ def test_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
     )
     half = prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G1"})))
     assert not half.proven
-    assert "no reset of GPU G0 was seen" in half.clause
+    assert "no reset of GPU G0 was observed" in half.clause
     assert prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G0", "G1"}))).proven
     other = prove(Step.RESET_GPU, BEFORE, replace(SAME, resets=frozenset({"G1"}), pending=True))
     assert not other.proven, "a GPU beside the accused one was reset"

@@ -103,11 +103,11 @@ def test_nothing_hostile_gets_out_of_its_place(
         (
             {"a": "{nodename}"},
             "t.a",
-            "names {nodename}, which nothing fills in; known are {node},",
+            "names {nodename}, an unknown placeholder; known are {node},",
         ),
-        ({"a": ["x", "{}"]}, "t.a[1]", "names {}, which"),
+        ({"a": ["x", "{}"]}, "t.a[1]", "names {}, an unknown placeholder"),
         ({1: "x"}, "t", "has the key 1; write it in quotes"),
-        ({"a": float("nan")}, "t.a", "is no number that JSON knows"),
+        ({"a": float("nan")}, "t.a", "is no valid JSON number"),
         ({"a": {1, 2}}, "t.a", "is a set for YAML; write it in quotes"),
         ({"a": [0] * 600}, "t", "is too large"),
     ],
@@ -163,7 +163,7 @@ def told(found: AskAssessment) -> str:
         (CAPI, obj(labels={"cluster.x-k8s.io/control-plane": ""}), "u",
          "waits: X has label cluster.x-k8s.io/control-plane"),
         (CAPI, obj(deletionTimestamp="t"), "u", "waits: X is being deleted"),
-        (CAPI, obj("v"), "u", "cannot: X is another one than when the step was planned"),
+        (CAPI, obj("v"), "u", "cannot: X was replaced after the step was planned"),
         (CAPI, obj(node="gpu-2"), "u", "cannot: X lacks field status.nodeRef.name=gpu-1"),
         (CAPI, None, "u", "cannot: there is no X"),
         (CLAIM, obj(), "u", GOES),
@@ -186,7 +186,7 @@ def test_whether_a_machine_may_be_asked(
     [
         (None, GOES),
         (obj(annotations=OURS), ASKED),
-        (obj(), "waits: X is there and was not made for this step"),
+        (obj(), "waits: X exists and was not created for this step"),
     ],
 )
 def test_whether_an_object_may_be_made(json: Any, want: str) -> None:
@@ -200,7 +200,7 @@ def test_whether_an_object_may_be_made(json: Any, want: str) -> None:
         ({"annotations": OURS}, ASKED),
         ({"labels": {"example.io/do": "it"}}, ASKED),
         ({"labels": {"example.io/do": "that"}},
-         "waits: the Node has example.io/do from somebody else"),
+         "waits: the Node has example.io/do from another program"),
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "waits: the Node is being deleted"),
     ],
 )  # fmt: skip
@@ -266,7 +266,7 @@ def test_what_was_given_up_is_said(failed: ConditionIs | None, want: str) -> Non
         ({}, "/apis/batch/v1/jobs/request-1"),
         ({"namespace": "{namespace}"}, "/apis/batch/v1/namespaces/gpuward/jobs/request-1"),
         ({"name": "r-{node}", "namespace": "a"}, "/apis/batch/v1/namespaces/a/jobs/r-gpu-1"),
-        ({"name": "A/b"}, "its name is no name that an object can have"),
+        ({"name": "A/b"}, "its name is not a valid object name"),
     ],
 )
 def test_where_a_new_object_is_made(meta: dict[str, Any], want: str) -> None:
@@ -291,7 +291,7 @@ def claims(*names: Any) -> tuple[dict[str, Any], ...]:
         (claims(None, ["gpu-1"], {"gpu-1": 1}), "none of the nodeclaims belongs to the node"),
         (({"metadata": "x", "status": 3},), "none of the nodeclaims belongs to the node"),
         (({"metadata": {"name": "a/b", "uid": "u"}, "status": {"nodeName": "gpu-1"}},),
-         "the one of the nodeclaims that belongs to the node has no usable name"),
+         "the object of the node among the nodeclaims has no valid name"),
     ],
 )  # fmt: skip
 def test_of_a_list_exactly_one_belongs(found: tuple[dict[str, Any], ...], want: str) -> None:

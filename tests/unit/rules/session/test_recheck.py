@@ -128,20 +128,20 @@ def test_what_does_no_harm_is_not_held_back() -> None:
 
 
 MOVED_ON = [
-    pytest.param({"phase": "Validating"}, "does not drain any more", id="validating"),
-    pytest.param({"phase": "Marked"}, "does not drain any more", id="marked"),
-    pytest.param({"active": False}, "asks for a drain", id="cause-closed"),
-    pytest.param({"level": "Cordon"}, "asks for a drain", id="level-lowered"),
+    pytest.param({"phase": "Validating"}, "no longer draining", id="validating"),
+    pytest.param({"phase": "Marked"}, "no longer draining", id="marked"),
+    pytest.param({"active": False}, "requires a drain", id="cause-closed"),
+    pytest.param({"level": "Cordon"}, "requires a drain", id="level-lowered"),
     pytest.param(
-        {"reasons": {"Xid79": {"level": "Report"}}}, "asks for a drain", id="policy-reports"
+        {"reasons": {"Xid79": {"level": "Report"}}}, "requires a drain", id="policy-reports"
     ),
     pytest.param(
-        {"reasons": {"Xid79": {"level": "Cordon"}}}, "asks for a drain", id="policy-cordons"
+        {"reasons": {"Xid79": {"level": "Cordon"}}}, "requires a drain", id="policy-cordons"
     ),
     pytest.param({"nodeSelector": "pool=x"}, "nodeSelector", id="not-selected"),
     pytest.param({"mode": "Shadow"}, "Shadow", id="shadow"),
     pytest.param({"pause": {}}, "GPUWardPause p", id="paused"),
-    pytest.param({"gone": True}, "its session is gone", id="session-deleted"),
+    pytest.param({"gone": True}, "its session was deleted", id="session-deleted"),
     pytest.param({"phase": "Cancelled"}, "its session has ended", id="ended"),
     pytest.param({"release": {"by": "ada"}}, "its session has ended", id="released"),
     pytest.param({"boot": "boot-0"}, "the node rebooted", id="rebooted"),

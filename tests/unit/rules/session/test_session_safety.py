@@ -202,10 +202,10 @@ def now(**changes: object) -> IncidentStatus:
         ({}, {"severity": "Info", "reason": "Other"}, ""),
         ({}, {"severity": "Fatal", "reason": "GPULost"}, "GPULost became Fatal"),
         ({}, {"severity": "Unheard"}, ""),
-        ({}, {"gpus": ("G0", "G1"), "pci": ("p0", "p1")}, "Xid48 came to G1"),
-        ({}, {"gpus": ("G1",)}, "Xid48 came to G1"),
+        ({}, {"gpus": ("G0", "G1"), "pci": ("p0", "p1")}, "Xid48 now also affects G1"),
+        ({}, {"gpus": ("G1",)}, "Xid48 now also affects G1"),
         ({}, {"gpus": ("G0",), "pci": ("p9",)}, ""),
-        ({}, {"gpus": (), "pci": ("p0", "p1")}, "Xid48 came to p1"),
+        ({}, {"gpus": (), "pci": ("p0", "p1")}, "Xid48 now also affects p1"),
         ({}, {"gpus": (), "pci": ()}, ""),
         ({}, {"id": "b"}, "Xid48 is a new fault"),
         ({"gpus": ()}, {}, ""),
@@ -226,7 +226,7 @@ def test_gpus_of_another_recorded_fault_of_that_reason_are_known() -> None:
     other = RecordedFault(id="b", reason="Xid48", severity="Degraded", gpus=("G1",), pci=("p1",))
     assert what_is_new([ONE, other], merged) == ""
     elsewhere = msgspec.structs.replace(other, reason="Xid95")
-    assert what_is_new([ONE, elsewhere], merged) == "Xid48 came to G1"
+    assert what_is_new([ONE, elsewhere], merged) == "Xid48 now also affects G1"
 
 
 UID, SEEN = "uid-of-n0", "2026-11-23T10:00:00Z"

@@ -26,7 +26,7 @@ def test_the_ladder_while_it_is_climbed() -> None:
     assert states(shown(world)) == [
         ("RestartNode", "Next"), ("PowerCycle", "Passed"), ("ReplaceNode", "Later"),
     ]  # fmt: skip
-    assert shown(world)[1].clause == "PowerCycle passed over: has no adapter"
+    assert shown(world)[1].clause == "PowerCycle skipped: has no adapter"
     world.policy = repair_policy()
     world.run(2400, step=5)
     found = shown(world)

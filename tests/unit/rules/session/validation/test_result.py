@@ -12,12 +12,12 @@ PASS = '{"verdict": "pass", "checks": [{"id": "x", "value": 3, "unit": "GB/s", "
 
 def test_a_result_is_read_back_as_it_was_written() -> None:
     check = Check(id="peer", gpu="GPU-a", value=3.5, unit="GB/s", floor=2.0)
-    result = Result(verdict=Assessment.PASS, message="All well.", checks=[check])
+    result = Result(assessment=Assessment.PASS, message="All well.", checks=[check])
     assert read(0, msgspec.json.encode(result).decode()) == result
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "verdict"),
+    ("status", "text", "assessment"),
     [
         pytest.param(0, PASS, Assessment.PASS, id="both say pass"),
         pytest.param(0, "", Assessment.PASS, id="a tool that knows its status alone"),
@@ -47,8 +47,8 @@ def test_a_result_is_read_back_as_it_was_written() -> None:
         ),
     ],
 )
-def test_of_two_words_the_graver_counts(status: int, text: str, verdict: Assessment) -> None:
-    assert read(status, text).verdict is verdict
+def test_of_two_words_the_graver_counts(status: int, text: str, assessment: Assessment) -> None:
+    assert read(status, text).assessment is assessment
 
 
 def test_what_a_stranger_writes_is_one_bounded_line() -> None:
