@@ -338,7 +338,7 @@ def _over(
         test,
         state=state,
         ended_at=timestamps.format_time(case.now),
-        verdict=assessment,
+        result=assessment,
         message=messages.bounded(message)[:512],
         checks=tuple(_kept(check) for check in checks),
     )
