@@ -17,7 +17,7 @@ from agent.settings import USER_AGENT, AgentSettings, SettingsError
 from agent.sources import kernel_log
 from agent.sources.dcgm import DcgmScraper
 from agent.sources.kernel_log import OpenedLog, boot_id
-from agent.sources.kernel_record import RecordCounts, Sieve
+from agent.sources.kernel_record import RecordCounts, RecordFilter
 from agent.sources.machine import (
     REAL,
     Machine,
@@ -94,7 +94,7 @@ class Collectors:
             same_boot = boot_id == self.boot_id
             self._log = kernel_log.open_kernel_log(
                 self._settings.kmsg,
-                self._sieve(),
+                self._record_filter(),
                 self._put_kernel_fact,
                 after=after if same_boot else -1,
             )
@@ -104,8 +104,8 @@ class Collectors:
         self._event_queue.put(Log(opened.sentence, well=opened.reader is not None))
         self._source(facts.SourceName.KERNEL_LOG, opened.state, opened.reason)
 
-    def _sieve(self) -> Sieve:
-        return Sieve(
+    def _record_filter(self) -> RecordFilter:
+        return RecordFilter(
             boot_id=self.boot_id,
             accept_user=self._settings.accept_user_kmsg,
             counts=self.counts,

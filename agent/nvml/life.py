@@ -75,7 +75,7 @@ class Schedule:
         """Return when the next poll is due; None without GPUs."""
         return self._heap[0][0] if self._heap else None
 
-    def hurry(self, index: int, tier: Tier, at: float) -> None:
+    def bring_forward(self, index: int, tier: Tier, at: float) -> None:
         """Bring one poll forward to `at`, at least a second after the previous one."""
         at = max(at, self._taken.get((index, tier), at - HURRY_APART_S) + HURRY_APART_S)
         self._heap = [
@@ -234,7 +234,7 @@ class Child:
         self._last[index, tier] = watched
         if before == watched or (before is None and tier is Tier.SLOW):
             return
-        self._schedule.hurry(index, tier, time.monotonic() + CONFIRM_AFTER_S)
+        self._schedule.bring_forward(index, tier, time.monotonic() + CONFIRM_AFTER_S)
         if before is None:
             return
         if before.get(Signal.PRESENCE, "present") != watched.get(Signal.PRESENCE, "present"):
@@ -268,7 +268,7 @@ class Child:
             # Read the other GPUs at once: if all are missing, the driver is gone.
             for other in range(len(self._gpus)):
                 if other != index:
-                    self._schedule.hurry(other, Tier.FAST, time.monotonic())
+                    self._schedule.bring_forward(other, Tier.FAST, time.monotonic())
         self._silent.add(index)
         if len(self._silent) == len(self._gpus):
             raise DriverGoneError("nvmlDeviceGetFieldValues", messages.UNKNOWN_ERROR)
@@ -294,15 +294,15 @@ class Child:
         elif self._events.failed:
             # A set mostly fails because a GPU was lost: poll all to find it.
             for index in range(len(self._gpus)):
-                self._schedule.hurry(index, Tier.FAST, now)
+                self._schedule.bring_forward(index, Tier.FAST, now)
 
     def _forward(self, event: GpuEvent) -> None:
         self.send(event)
         for gpu in self._gpus:
             # An event without a GPU may be about any of them.
             if event.gpu in ("", gpu.device.uuid):
-                self._schedule.hurry(gpu.device.index, Tier.FAST, time.monotonic())
-                self._schedule.hurry(gpu.device.index, Tier.MEDIUM, time.monotonic())
+                self._schedule.bring_forward(gpu.device.index, Tier.FAST, time.monotonic())
+                self._schedule.bring_forward(gpu.device.index, Tier.MEDIUM, time.monotonic())
         if event.kind is EventKind.MIG_CONFIG_CHANGE:
             self._refresh_wanted = True
 

@@ -80,18 +80,18 @@ class Publisher:
         self._health_writer = HealthWriter(api, node_name, uniform=uniform)
         self._event_writer = EventWriter(api, node_name, uniform=uniform)
         self._changed = threading.Condition()
-        self._poked = False
+        self._woken = False
         self._wanted: Wanted | None = None
         self._node: NodeObject | None = None
         self._settled: Wanted | None = None
         self._accepted_at: float | None = None
         self._reported_known = False
         self._trouble = ""
-        self._hurry = False
-        self._vain = False
+        self._closing = False
+        self._gave_up = False
         self._yields = False
         self._stopping = False
-        self._surprises = 0
+        self._unexpected_errors = 0
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
     def start(self) -> None:
@@ -102,20 +102,20 @@ class Publisher:
         """Publish this health status instead of one that was not written yet."""
         with self._changed:
             self._wanted = wanted
-            self._poke()
+            self._wake_up()
 
     def announce(self, event: NodeEvent) -> None:
         """Create this Event about the node after the health status has been written."""
         with self._changed:
             self._event_writer.add(event, time.time())
-            self._poke()
+            self._wake_up()
 
     def node_seen(self, node: NodeObject) -> None:
         """Take a new version of the node; another client may have changed our fields."""
         with self._changed:
             if self._node is None or not _older(node, self._node):
                 self._node = node
-                self._poke()
+                self._wake_up()
 
     def node_gone(self) -> None:
         """Stop writing to the node, which was deleted, until it exists again."""
@@ -128,7 +128,9 @@ class Publisher:
             return PublishReport(
                 accepted_at=self._accepted_at,
                 failures=max(
-                    self._node_writer.failures, self._health_writer.failures, self._surprises
+                    self._node_writer.failures,
+                    self._health_writer.failures,
+                    self._unexpected_errors,
                 ),
                 writes=self._node_writer.writes + self._health_writer.writes,
             )
@@ -140,29 +142,29 @@ class Publisher:
         attempt fails, or if a newer agent publishes.
         """
         with self._changed:
-            self._hurry = True
-            self._poke()
+            self._closing = True
+            self._wake_up()
             self._changed.wait_for(self._is_over, timeout_s)
             done = self._settled is self._wanted
             self._stopping = True
-            self._poke()
+            self._wake_up()
         # A call that hangs ends with the process.
         self._thread.join(timeout_s if done else THREAD_GRACE_S)
         return done
 
     def _is_over(self) -> bool:
-        return self._settled is self._wanted or self._vain or self._yields
+        return self._settled is self._wanted or self._gave_up or self._yields
 
     def _run(self) -> None:
         while not self._stopping:
             try:
                 self._turn()
-                self._surprises = 0
+                self._unexpected_errors = 0
             except Exception as error:  # noqa: BLE001 - without this thread nothing is published
-                self._surprises += 1
-                self._surprised(error)
+                self._unexpected_errors += 1
+                self._report_unexpected(error)
 
-    def _surprised(self, error: Exception) -> None:
+    def _report_unexpected(self, error: Exception) -> None:
         """Report an unexpected error once and wait before the next attempt."""
         place = printable.place_of(error)
         trouble = f"Publishing failed with an unexpected error ({place}). Retrying."
@@ -170,7 +172,7 @@ class Publisher:
             self._trouble = trouble
             self._notify(Trouble(sentence=trouble))
         wait_s = timestamps.backoff_s(
-            self._surprises + 1, writers.FIRST_RETRY_S, writers.LONGEST_RETRY_S
+            self._unexpected_errors + 1, writers.FIRST_RETRY_S, writers.LONGEST_RETRY_S
         )
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, wait_s)
@@ -181,13 +183,13 @@ class Publisher:
             self._wait(self._first_read())
             return
         with self._changed:
-            self._poked = False
+            self._woken = False
             wanted, node = self._wanted, self._node
-            last_try = self._hurry and (bool(self._trouble) or node is None)
-            if self._hurry:
-                self._hurry = False
-                self._node_writer.hurry()
-                self._health_writer.hurry()
+            last_try = self._closing and (bool(self._trouble) or node is None)
+            if self._closing:
+                self._closing = False
+                self._node_writer.retry_now()
+                self._health_writer.retry_now()
         if wanted is None or node is None:
             if last_try:
                 self._give_up()
@@ -240,7 +242,7 @@ class Publisher:
 
     def _give_up(self) -> None:
         with self._changed:
-            self._vain = True
+            self._gave_up = True
             self._changed.notify_all()
 
     def _report_trouble(self) -> None:
@@ -251,16 +253,16 @@ class Publisher:
             self._trouble = trouble
             self._notify(Trouble(sentence=trouble))
 
-    def _poke(self) -> None:
+    def _wake_up(self) -> None:
         """Wake the thread; called with the lock held."""
-        self._poked = True
+        self._woken = True
         self._changed.notify_all()
 
     def _wait(self, until: float) -> None:
-        """Sleep until a time or until `_poke`."""
+        """Sleep until a time or until `_wake_up`."""
         with self._changed:
             wait_s = until - time.monotonic()
-            if wait_s > 0 and not self._poked:
+            if wait_s > 0 and not self._woken:
                 self._changed.wait(min(wait_s, LONGEST_WAIT_S))
 
 

@@ -86,7 +86,7 @@ class _Writer:
         self.failures = 0
         """Failed attempts since the last success."""
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Allow the next attempt at once, because the process is about to end."""
         self._not_before = 0.0
 

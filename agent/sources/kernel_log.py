@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from agent.sources import kernel_record
-from agent.sources.kernel_record import KernelLogReader, Reading, Sieve, Sink
+from agent.sources.kernel_record import KernelLogReader, Reading, RecordFilter, Sink
 from agent.sources.kmsg import KmsgDevice, KmsgFile
 from rules.judge.evidence import KernelMessage
 from rules.judge.observation import KernelGap, KernelRead, SourceState
@@ -49,7 +49,7 @@ def boot_id(path: Path = BOOT_ID_PATH) -> str:
 
 def open_kernel_log(
     mode: str,
-    sieve: Sieve,
+    record_filter: RecordFilter,
     sink: Sink,
     *,
     after: int = -1,
@@ -66,14 +66,14 @@ def open_kernel_log(
             sentence="The kernel log is off. Faults that only it shows are not detected.",
         )
     if mode == SYSLOG:
-        return _open_ring(sieve, sink, because="")
+        return _open_ring(record_filter, sink, because="")
     try:
-        reader = _reader_of(mode, sieve, sink, after=after)
+        reader = _reader_of(mode, record_filter, sink, after=after)
         reader.start()
     except OSError as error:
         because = f"Cannot open the kernel log {mode} ({error.strerror})."
         if mode == DEFAULT_PATH:
-            return _open_ring(sieve, sink, because=f"{because} ")
+            return _open_ring(record_filter, sink, because=f"{because} ")
         return OpenedLog(
             reader=None, state=SourceState.DOWN, reason="CannotOpen", sentence=because
         )
@@ -82,16 +82,18 @@ def open_kernel_log(
     )
 
 
-def _reader_of(path: str, sieve: Sieve, sink: Sink, *, after: int) -> KernelLogReader:
+def _reader_of(
+    path: str, record_filter: RecordFilter, sink: Sink, *, after: int
+) -> KernelLogReader:
     # Every character device is read like /dev/kmsg (1:11).
     if stat.S_ISCHR(os.stat(path).st_mode):  # noqa: PTH116 - only the kind of file matters
-        return KmsgDevice(path, sieve, sink, after=after)
-    return KmsgFile(path, sieve, sink, after=after)
+        return KmsgDevice(path, record_filter, sink, after=after)
+    return KmsgFile(path, record_filter, sink, after=after)
 
 
-def _open_ring(sieve: Sieve, sink: Sink, *, because: str) -> OpenedLog:
+def _open_ring(record_filter: RecordFilter, sink: Sink, *, because: str) -> OpenedLog:
     try:
-        ring = KernelRing(sieve, sink)
+        ring = KernelRing(record_filter, sink)
         ring.start()
     except OSError as error:
         return OpenedLog(
@@ -200,8 +202,8 @@ def _dated(ring: bytes) -> bool:
 class KernelRing(KernelLogReader):
     """Reads the ring. `start` raises OSError if the kernel refuses."""
 
-    def __init__(self, sieve: Sieve, sink: Sink) -> None:
-        self._sieve = sieve
+    def __init__(self, record_filter: RecordFilter, sink: Sink) -> None:
+        self._record_filter = record_filter
         self._sink = sink
         self._reading = Reading(sink)
         self._before = b""
@@ -232,7 +234,7 @@ class KernelRing(KernelLogReader):
 
     def _run(self, ring: bytes) -> None:
         self.take(ring, lookback=True)
-        self._sink(KernelRead(at=time.time(), boot_id=self._sieve.boot_id, sequence=-1))
+        self._sink(KernelRead(at=time.time(), boot_id=self._record_filter.boot_id, sequence=-1))
         while not self._stopping:
             self._wake.wait(READ_EVERY_S)
             self._wake.clear()
@@ -255,12 +257,12 @@ class KernelRing(KernelLogReader):
         now = time.time()
         if gap:
             # The ring was overwritten between two reads; the number of lost lines is unknown.
-            self._sieve.counts.lost += 1
-            self._sink(KernelGap(at=now, lost=1, boot_id=self._sieve.boot_id))
+            self._record_filter.counts.lost += 1
+            self._sink(KernelGap(at=now, lost=1, boot_id=self._record_filter.boot_id))
         for line in fresh.split(b"\n"):
             if not line:
                 continue
-            self._sieve.counts.read += 1
+            self._record_filter.counts.read += 1
             # Every kernel line starts with its priority; the writer of other lines is unknown.
             if line.startswith(b"<") and scan.worth_parsing(line):
                 self._examine(line, now=now, lookback=lookback)
@@ -269,7 +271,7 @@ class KernelRing(KernelLogReader):
         at = now
         if lookback and (since_boot := _TIME.match(line)):
             at = min(now, self._offset_s + float(since_boot[1]))
-        seen = self._sieve.fact(line, sequence=-1, at=at, lookback=lookback)
+        seen = self._record_filter.fact(line, sequence=-1, at=at, lookback=lookback)
         if seen is not None:
             self._sink(seen)
 

@@ -1,8 +1,8 @@
 """Parse records of `/dev/kmsg` and filter them for lines about GPUs.
 
 Every kernel log reader of the agent (device, followed file, `syslog(2)`) passes raw bytes to one
-`Sieve`, which returns facts. The bytes are untrusted, since user space may have written them: no
-input raises an error, and nothing is interpreted.
+`RecordFilter`, which returns facts. The bytes are untrusted, since user space may have written
+them: no input raises an error, and nothing is interpreted.
 """
 
 import re
@@ -56,7 +56,7 @@ class RecordCounts(msgspec.Struct):
     """Overwritten before they were read."""
 
 
-class Sieve(msgspec.Struct, frozen=True, kw_only=True):
+class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Filters records; refuses those of user space unless `accept_user`."""
 
     boot_id: str

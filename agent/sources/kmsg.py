@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from agent.sources import kernel_record
-from agent.sources.kernel_record import KernelLogReader, Reading, Sieve, Sink
+from agent.sources.kernel_record import KernelLogReader, Reading, RecordFilter, Sink
 from rules.judge.observation import KernelGap, KernelRead
 from rules.kernel_log import scan
 
@@ -41,9 +41,11 @@ class _Reader(KernelLogReader):
     up to it are not reported again. `start` raises OSError if the log cannot be opened.
     """
 
-    def __init__(self, path: str, sieve: Sieve, sink: Sink, *, after: int = -1) -> None:
+    def __init__(
+        self, path: str, record_filter: RecordFilter, sink: Sink, *, after: int = -1
+    ) -> None:
         self._path = path
-        self._sieve = sieve
+        self._record_filter = record_filter
         self._sink = sink
         self._reading = Reading(sink)
         self._after = after
@@ -86,7 +88,7 @@ class _Reader(KernelLogReader):
         at = time.time()
         if lookback:
             at = min(at, self._offset_s + since_boot_s)
-        seen = self._sieve.fact(raw, sequence=sequence, at=at, lookback=lookback)
+        seen = self._record_filter.fact(raw, sequence=sequence, at=at, lookback=lookback)
         if seen is not None:
             self._sink(seen)
 
@@ -97,7 +99,7 @@ class _Reader(KernelLogReader):
         ):
             return
         self._reported, self._reported_at = self._sequence, now
-        boot_id = self._sieve.boot_id
+        boot_id = self._record_filter.boot_id
         self._sink(KernelRead(at=time.time(), boot_id=boot_id, sequence=self._sequence))
 
 
@@ -158,9 +160,15 @@ class KmsgDevice(_Reader):
     """Reads a character device in the format of `/dev/kmsg`."""
 
     def __init__(
-        self, path: str, sieve: Sieve, sink: Sink, *, after: int = -1, read: Read = os.read
+        self,
+        path: str,
+        record_filter: RecordFilter,
+        sink: Sink,
+        *,
+        after: int = -1,
+        read: Read = os.read,
     ) -> None:
-        super().__init__(path, sieve, sink, after=after)
+        super().__init__(path, record_filter, sink, after=after)
         self._read = read
         self._last = b""
         self._buffer_bytes = kernel_record.MAX_RECORD_BYTES
@@ -223,12 +231,12 @@ class KmsgDevice(_Reader):
                 self._examine(raw)
         finally:
             self._last = raw
-            self._sieve.counts.read += count
+            self._record_filter.counts.read += count
 
     def _examine(self, raw: bytes) -> None:
         header = kernel_record.parse_record(raw)
         if header is None:
-            self._sieve.counts.malformed += 1
+            self._record_filter.counts.malformed += 1
         elif header.sequence > self._after:
             lookback = self._lookback.covers(header.sequence)
             self._report(raw, header.sequence, header.since_boot_s, lookback=lookback)
@@ -239,7 +247,7 @@ class KmsgDevice(_Reader):
             self._count_gap()
         elif error.errno == errno.EINVAL and self._buffer_bytes < LARGEST_BUFFER_BYTES:
             # The record is larger than the buffer; the kernel has moved past it.
-            self._sieve.counts.malformed += 1
+            self._record_filter.counts.malformed += 1
             self._buffer_bytes *= 2
         elif error.errno != errno.EINTR:
             raise error
@@ -252,15 +260,18 @@ class KmsgDevice(_Reader):
         except OSError:
             # Overwritten again: the next attempt finds the complete gap.
             return
-        self._sieve.counts.read += 1
+        self._record_filter.counts.read += 1
         self._last = raw
         oldest = self._sequence_of(raw)
         lost = oldest - before - 1
         if before >= 0 and lost > 0:
-            self._sieve.counts.lost += lost
+            self._record_filter.counts.lost += lost
             self._sink(
                 KernelGap(
-                    at=time.time(), lost=lost, boot_id=self._sieve.boot_id, sequence=oldest - 1
+                    at=time.time(),
+                    lost=lost,
+                    boot_id=self._record_filter.boot_id,
+                    sequence=oldest - 1,
                 )
             )
         if scan.worth_parsing(raw):
@@ -361,13 +372,13 @@ class KmsgFile(_Reader):
             before = self._lines.oversized
             for line in self._lines.feed(chunk):
                 self._examine(line, lookback=lookback)
-            self._sieve.counts.malformed += self._lines.oversized - before
+            self._record_filter.counts.malformed += self._lines.oversized - before
 
     def _examine(self, raw: bytes, *, lookback: bool) -> None:
-        self._sieve.counts.read += 1
+        self._record_filter.counts.read += 1
         header = kernel_record.parse_record(raw)
         if header is None:
-            self._sieve.counts.malformed += bool(raw)
+            self._record_filter.counts.malformed += bool(raw)
             return
         if lookback and header.sequence <= self._after:
             return

@@ -21,7 +21,7 @@ from agent.sources.machine import REAL, simulated
 from hack.sim.driver import install
 from hack.sim.record.description import anonymised, describe
 from hack.sim.record.reading import NodeRead, ReadError, initialised, read_node
-from hack.sim.record.replay import Difference, mend, replayed
+from hack.sim.record.replay import Difference, correct, replayed
 from rules.judge.observation import HostSeen, PciFunction
 
 WRONG_USE = 64
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         node, functions, host = read(options.nvml)
         document, replay = record(node, functions, host)
-        left = mend(document, node, replay)
+        left = correct(document, node, replay)
         if options.anonymise:
             document = anonymised(document)
         text = yaml.safe_dump(document, sort_keys=False, width=150)
@@ -94,7 +94,7 @@ def record(
     document = describe(node, functions, host)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "node.yaml"
-        mend(document, node, replayed(path, document))
+        correct(document, node, replayed(path, document))
         return document, replayed(path, document)
 
 

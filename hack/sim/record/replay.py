@@ -34,7 +34,7 @@ def replayed(path: Path, document: dict[str, Any]) -> NodeRead:
         return read_node()
 
 
-def mend(document: dict[str, Any], node: NodeRead, simulated: NodeRead) -> list[Difference]:
+def correct(document: dict[str, Any], node: NodeRead, simulated: NodeRead) -> list[Difference]:
     """Add the node's return codes to the document and return the remaining differences."""
     left = []
     for row, (real, other) in enumerate(zip(node.gpus, simulated.gpus, strict=True)):

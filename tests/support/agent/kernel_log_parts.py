@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from agent.sources.kernel_record import RecordCounts, Sieve
+from agent.sources.kernel_record import RecordCounts, RecordFilter
 from rules.judge.observation import KernelGap, KernelLineSeen, KernelRead, SourceChanged
 from rules.kernel_log.parse import parse
 from rules.kernel_log.record import KernelLine
@@ -19,8 +19,8 @@ def record(sequence: int, text: str = XID79, *, prefix: int = 4, us: int = 1_000
     return f"{prefix},{sequence},{us},-;{text}\n".encode()
 
 
-def sieve(*, accept_user: bool = False, boot_id: str = "boot-1") -> Sieve:
-    return Sieve(
+def record_filter(*, accept_user: bool = False, boot_id: str = "boot-1") -> RecordFilter:
+    return RecordFilter(
         boot_id=boot_id,
         accept_user=accept_user,
         counts=RecordCounts(),

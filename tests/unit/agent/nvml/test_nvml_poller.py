@@ -230,11 +230,11 @@ def test_missed_periods_are_skipped_not_made_up_for():
 def test_an_early_poll_is_at_least_a_second_after_the_last():
     schedule = Schedule(2, 0.0, 0.0)
     taken(schedule, 0.0)
-    schedule.hurry(1, Tier.MEDIUM, 0.2)
+    schedule.bring_forward(1, Tier.MEDIUM, 0.2)
     assert schedule.take(0.2) is None
     assert schedule.next_due() == 1.0
     assert taken(schedule, 1.0) == [(1, Tier.MEDIUM)]
     before = schedule.next_due()
     assert before is not None
-    schedule.hurry(0, Tier.FAST, before + 100)
+    schedule.bring_forward(0, Tier.FAST, before + 100)
     assert schedule.next_due() == before, "never later than it was due anyway"

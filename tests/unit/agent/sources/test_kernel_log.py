@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.sources.kernel_log import KernelRing, NoRereadError, kept, messages, new_text, read_ring
-from tests.support.agent.kernel_log_parts import XID79, Facts, sieve
+from tests.support.agent.kernel_log_parts import XID79, Facts, record_filter
 
 
 def line(second: float, text: str = XID79, prefix: int = 4) -> bytes:
@@ -39,7 +39,7 @@ def test_new_text_is_found_by_comparison_with_the_last_read(
 
 def test_each_line_is_reported_once_over_many_reads() -> None:
     facts = Facts()
-    ring = KernelRing(sieve(), facts)
+    ring = KernelRing(record_filter(), facts)
     content = b""
     for second in range(1, 6):
         content += line(second, XID79.replace("79", str(second)))
@@ -51,7 +51,7 @@ def test_each_line_is_reported_once_over_many_reads() -> None:
 
 def test_an_overwritten_ring_is_a_gap() -> None:
     facts = Facts()
-    ring = KernelRing(sieve(), facts)
+    ring = KernelRing(record_filter(), facts)
     ring.take(line(1), lookback=True)
     ring.take(line(500), lookback=False)
     assert len(facts.gaps) == 1
@@ -95,15 +95,15 @@ def test_identical_lines_without_times_are_counted_correctly(
 
 def test_lines_of_user_space_are_refused() -> None:
     facts = Facts()
-    sieved = sieve()
-    KernelRing(sieved, facts).take(line(1, prefix=12), lookback=True)
+    accepting = record_filter()
+    KernelRing(accepting, facts).take(line(1, prefix=12), lookback=True)
     assert facts.lines == []
-    assert sieved.counts.refused == 1
+    assert accepting.counts.refused == 1
 
 
 def test_a_line_that_does_not_say_who_wrote_it_is_not_the_kernel_s() -> None:
     facts = Facts()
-    KernelRing(sieve(), facts).take(f"<12>[    1.0] x\n{XID79}\n".encode(), lookback=True)
+    KernelRing(record_filter(), facts).take(f"<12>[    1.0] x\n{XID79}\n".encode(), lookback=True)
     assert facts.lines == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.sources.kmsg import KmsgDevice
 from rules.judge.observation import KernelRead, SourceChanged, SourceState
-from tests.support.agent.kernel_log_parts import XID79, Facts, record, sieve
+from tests.support.agent.kernel_log_parts import XID79, Facts, record, record_filter
 
 Step = bytes | OSError
 OVERRUN = OSError(32, "Broken pipe")
@@ -41,12 +41,12 @@ def ring(tmp_path: Path) -> Path:
 
 
 def read_all(ring: Path, kernel: PlayedKernel, *, after: int = -1, **options: Any) -> tuple:
-    facts, sieved = Facts(), sieve(**options)
-    reader = KmsgDevice(str(ring), sieved, facts, after=after, read=kernel.read)
+    facts, accepting = Facts(), record_filter(**options)
+    reader = KmsgDevice(str(ring), accepting, facts, after=after, read=kernel.read)
     reader.start()
     facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
     reader.close()
-    return facts, sieved.counts
+    return facts, accepting.counts
 
 
 TOO_LARGE = OSError(22, "Invalid argument")
@@ -114,7 +114,7 @@ def test_a_failing_device_is_reported_and_retried(
     monkeypatch.setattr("agent.sources.kmsg.RETRY_S", 0.01)
     facts = Facts()
     kernel = PlayedKernel([record(1), OSError(5, "Input/output error"), record(2)])
-    reader = KmsgDevice(str(ring), sieve(), facts, read=kernel.read)
+    reader = KmsgDevice(str(ring), record_filter(), facts, read=kernel.read)
     reader.start()
     facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
     reader.close()
@@ -128,8 +128,8 @@ def test_the_real_device_yields_what_was_written_to_it() -> None:
     if not os.access(device, os.R_OK | os.W_OK):
         pytest.skip("/dev/kmsg is not here or not for this user to write")
     facts = Facts()
-    sieved = sieve(accept_user=True)
-    reader = KmsgDevice(str(device), sieved, facts)
+    accepting = record_filter(accept_user=True)
+    reader = KmsgDevice(str(device), accepting, facts)
     reader.start()
     facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
     marker = f"gpuward-test-{os.getpid()}"

@@ -9,16 +9,16 @@ import pytest
 
 from agent.sources.kernel_record import MAX_RECORD_BYTES, RecordCounts
 from agent.sources.kmsg import KmsgFile, Lines
-from tests.support.agent.kernel_log_parts import Facts, record, sieve
+from tests.support.agent.kernel_log_parts import Facts, record, record_filter
 
 
 class Followed:
     def __init__(self, path: Path, *, after: int = -1) -> None:
         self.path = path
         self.facts = Facts()
-        sieved = sieve()
-        self.counts: RecordCounts = sieved.counts
-        self.reader = KmsgFile(str(path), sieved, self.facts, after=after)
+        accepting = record_filter()
+        self.counts: RecordCounts = accepting.counts
+        self.reader = KmsgFile(str(path), accepting, self.facts, after=after)
         self.reader.start()
 
     def append(self, *records: bytes) -> None:
