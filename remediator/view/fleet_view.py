@@ -129,9 +129,9 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
     )
 
 
-def _gpu_states(status: HealthStatus) -> tuple[shapes.GpuMark, ...]:
+def _gpu_states(status: HealthStatus) -> tuple[shapes.GpuSquare, ...]:
     return tuple(
-        shapes.GpuMark(
+        shapes.GpuSquare(
             index=gpu.index if gpu.index >= 0 else position,
             health=gpu.health.lower() if gpu.health.lower() in _HEALTHS else "unknown",
             reason=gpu.reason,

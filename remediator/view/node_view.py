@@ -29,7 +29,7 @@ _CORDON_TAINT = "node.kubernetes.io/unschedulable"
 """Kubernetes adds it to every cordon; the cordon has its own line."""
 
 
-class Lane(StrEnum):
+class TimelineKind(StrEnum):
     """What an item is about, from the cause to the cure."""
 
     FAULT = "fault"
@@ -37,7 +37,7 @@ class Lane(StrEnum):
     REPAIR = "repair"
     TEST = "test"
     NODE = "node"
-    PERSON = "person"
+    OPERATOR = "person"
 
 
 def node_timeline(
@@ -52,7 +52,10 @@ def node_timeline(
         found += _entries(session)
     timed = [item for item in found if timestamps.parse_time(item.at) is not None]
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
-    return sorted(timed, key=lambda item: (int(_time(item.at)), list(Lane).index(Lane(item.lane))))
+    return sorted(
+        timed,
+        key=lambda item: (int(_time(item.at)), list(TimelineKind).index(TimelineKind(item.lane))),
+    )
 
 
 def lasted(item: TimelineItem) -> str:
@@ -71,7 +74,9 @@ def _time(at: str) -> float:
     return timestamps.parse_time(at) or 0.0
 
 
-def _moment(lane: Lane, at: str, what: str, text: str, session: str, by: str = "") -> TimelineItem:
+def _moment(
+    lane: TimelineKind, at: str, what: str, text: str, session: str, by: str = ""
+) -> TimelineItem:
     return TimelineItem(lane=lane, at=at, until=at, what=what, said=text, session=session, by=by)
 
 
@@ -81,7 +86,7 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
     shadow = " (Shadow)" if session.status.mode == "Shadow" else ""
     if not session.status.phase:
         yield TimelineItem(
-            lane=Lane.SESSION,
+            lane=TimelineKind.SESSION,
             at=session.metadata.creation_timestamp,
             until="",
             what="opened",
@@ -93,7 +98,7 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
     last = "" if observation.is_open(session) else session.status.phase_since
     for entry, later in zip(entries, [*after, last], strict=False):
         yield TimelineItem(
-            lane=Lane.SESSION,
+            lane=TimelineKind.SESSION,
             at=entry.at,
             until=entry.at if Phase(entry.step).ended else later,
             what=f"{entry.step}{shadow}",
@@ -108,7 +113,7 @@ def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
         by = f"by {attempt.adapter}" if attempt.adapter else ""
         numbered = f"attempt {attempt.attempt}" if attempt.attempt > 1 else ""
         yield TimelineItem(
-            lane=Lane.REPAIR,
+            lane=TimelineKind.REPAIR,
             at=attempt.asked_at or attempt.started_at,
             until=attempt.ended_at,
             what=attempt.step,
@@ -118,7 +123,7 @@ def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
         )
     for test in session.status.validation:
         yield TimelineItem(
-            lane=Lane.TEST,
+            lane=TimelineKind.TEST,
             at=test.started_at,
             until=test.ended_at,
             what=f"test under load by {test.provider}" if test.provider else "test under load",
@@ -139,7 +144,7 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
             )
             what = f"quarantine asked for{' later' if position and at is None else ''}"
             by = cause.by or _OPERATOR
-            yield _moment(Lane.PERSON, when, what, cause.message, session.name, by)
+            yield _moment(TimelineKind.OPERATOR, when, what, cause.message, session.name, by)
     asked = session.spec.release
     at = (
         ladder.requested_at(asked.at, session, now)
@@ -148,7 +153,9 @@ def _asked(session: QuarantineView, now: float) -> Iterator[TimelineItem]:
     )
     if asked is not None and at is not None:
         by, when = asked.by or _OPERATOR, timestamps.format_time(at)
-        yield _moment(Lane.PERSON, when, "release requested", asked.reason, session.name, by)
+        yield _moment(
+            TimelineKind.OPERATOR, when, "release requested", asked.reason, session.name, by
+        )
 
 
 def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
@@ -160,11 +167,13 @@ def _entries(session: QuarantineView) -> Iterator[TimelineItem]:
                 yield _ended_by_operator(session, entry, by)
         elif entry.step == APPROVED:
             what = f"{entry.subject} approved"
-            yield _moment(Lane.PERSON, entry.at, what, entry.message, session.name, by)
+            yield _moment(TimelineKind.OPERATOR, entry.at, what, entry.message, session.name, by)
         elif entry.step == PAUSED_BY:
-            yield _moment(Lane.PERSON, entry.at, "paused", entry.message, session.name, by)
+            yield _moment(
+                TimelineKind.OPERATOR, entry.at, "paused", entry.message, session.name, by
+            )
         elif not entry.step.startswith(_ELSEWHERE):
-            yield _moment(Lane.NODE, entry.at, entry.step, entry.message, session.name)
+            yield _moment(TimelineKind.NODE, entry.at, entry.step, entry.message, session.name)
 
 
 def _ended_by_operator(session: QuarantineView, entry: TimelineEntry, by: str) -> TimelineItem:
@@ -173,7 +182,7 @@ def _ended_by_operator(session: QuarantineView, entry: TimelineEntry, by: str) -
         by = asked.by or by
     what = "released" if entry.step == Phase.RELEASED else "session ended"
     text = (asked.reason if asked is not None else "") or entry.message
-    return _moment(Lane.PERSON, entry.at, what, text, session.name, by)
+    return _moment(TimelineKind.OPERATOR, entry.at, what, text, session.name, by)
 
 
 def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
@@ -181,7 +190,7 @@ def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
         closed = f"closed by {one.closed_by}" if one.closed_by else ""
         where = ", ".join(explanations.places(one.reason, one.pci, one.gpus)[:4])
         yield TimelineItem(
-            lane=Lane.FAULT,
+            lane=TimelineKind.FAULT,
             at=one.first_seen,
             until=one.closed_at or ("" if one.active else one.last_seen or one.first_seen),
             what=one.reason,

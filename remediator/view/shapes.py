@@ -48,7 +48,7 @@ class ReplicaShown(Shown, frozen=True, kw_only=True):
     """Address of the Grafana that has gpuward's dashboards; empty where none is configured."""
 
 
-class GpuMark(Shown, frozen=True, kw_only=True):
+class GpuSquare(Shown, frozen=True, kw_only=True):
     """A GPU of a node that is not plainly healthy."""
 
     index: int
@@ -68,7 +68,7 @@ class NodeRow(Shown, frozen=True, kw_only=True):
     gpus: int
     """Expected GPUs."""
     gpus_healthy: int
-    marks: tuple[GpuMark, ...]
+    marks: tuple[GpuSquare, ...]
     """Its GPUs that are not healthy, as far as its health status names them."""
     unschedulable: bool
     ready: str

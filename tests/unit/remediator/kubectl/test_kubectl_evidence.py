@@ -76,14 +76,14 @@ def test_what_was_changed_is_refused_and_nothing_is_written(
     assert not folder.exists()
 
 
-def test_of_a_node_that_is_not_there_that_is_said(tmp_path: Path) -> None:
+def test_a_missing_node_is_reported(tmp_path: Path) -> None:
     with cluster(tmp_path, holding()) as kubectl:
         code, _, err = kubectl("evidence", "gpu-9")
     assert code == 1
     assert "there is no node gpu-9; kubectl get nodes lists them" in err
 
 
-def test_newest_of_a_node_that_is_out_again_says_that_it_is_of_before(tmp_path: Path) -> None:
+def test_evidence_of_an_earlier_session_is_named_as_such(tmp_path: Path) -> None:
     def fill(hosted: HostedServer) -> None:
         load(hosted, EVIDENCES, kept())
         load(hosted, QUARANTINES, session("gpu-7-new", "gpu-7", "Pending", ""))

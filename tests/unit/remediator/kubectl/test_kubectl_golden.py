@@ -27,8 +27,8 @@ OTHER_STATES = (
 )  # fmt: skip
 
 
-def each(*words: str, after: tuple[str, ...] = (), nodes: tuple[str, ...] = NODES):
-    return tuple((*words, node, *after) for node in nodes)
+def each(*arguments: str, after: tuple[str, ...] = (), nodes: tuple[str, ...] = NODES):
+    return tuple((*arguments, node, *after) for node in nodes)
 
 
 UNHEALTHY = 'jsonpath={.items[?(@.health=="Unhealthy")].metadata.name}'
@@ -74,12 +74,12 @@ ACTS = {
 
 
 def compare(name: str, kubectl: Kubectl, commands: tuple[tuple[str, ...], ...]) -> None:
-    said = "\n".join(kubectl.transcript(*command) for command in commands)
+    message = "\n".join(kubectl.transcript(*command) for command in commands)
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(said, encoding="utf-8")
-    assert said == path.read_text(encoding="utf-8")
+        path.write_text(message, encoding="utf-8")
+    assert message == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", sorted(LOOKS))

@@ -31,7 +31,7 @@ COMMANDS = (
     ("resume", "--yes"), ("fleet",), ("mark-replaced", NAME, "--reason", "x"),
     ("hold", "held", "--reason", "x"),
 )  # fmt: skip
-ANSWERS_OF_OURS = frozenset({"plan", "fleet", "hold"})
+OWN_ANSWERS = frozenset({"plan", "fleet", "hold"})
 """What shows little or nothing of what others wrote."""
 
 
@@ -111,7 +111,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_nothing_printed_can_drive_a_terminal(evil: Kubectl, command: tuple[str, ...]) -> None:
     code, out, err = evil(*command)
     assert code == 0
-    assert "root#" in out or command[0] in ANSWERS_OF_OURS
+    assert "root#" in out or command[0] in OWN_ANSWERS
     assert [line for line in (out + err).split("\n") if not line.isprintable()] == []
     assert not any(line.strip().startswith("root#") for line in out.split("\n"))
 
@@ -144,30 +144,32 @@ def test_objects_that_nobody_can_read_are_counted_and_named(
     assert "newer-1, newer-2" in err
 
 
-@pytest.mark.parametrize("words", [";id", "$(id)", " --yes", "`id`", "|sh", "&id", "\n", '"', "é"])
-def test_no_word_of_an_agent_stands_in_a_command_to_paste(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize(
+    "arguments", [";id", "$(id)", " --yes", "`id`", "|sh", "&id", "\n", '"', "é"]
+)
+def test_text_of_an_agent_is_never_part_of_a_command(tmp_path: Path, arguments: str) -> None:
     """An agent that was taken over writes about its node, and an operator pastes as somebody
     else.
     """
     health = sick(NAME)
     incident, gpu = health["status"]["incidents"][0], health["status"]["gpus"][0]
-    incident["reason"] += words
+    incident["reason"] += arguments
     incident["gpus"] = [gpu["uuid"]]
-    gpu["pci"] = f"0:9d{words}"
+    gpu["pci"] = f"0:9d{arguments}"
 
     def fill(hosted: HostedServer) -> None:
         load(hosted, r.NODES, node_of(NAME))
         load(hosted, HEALTHS, health)
         record, *_ = records()
-        taken = {**record["status"], "uuid": f"{gpu['uuid']}{words}"}
+        taken = {**record["status"], "uuid": f"{gpu['uuid']}{arguments}"}
         load(hosted, RECORDS, {
             **record, "metadata": {"name": gpu["uuid"].lower()}, "status": taken,
         })  # fmt: skip
 
     with cluster(tmp_path, fill) as kubectl:
         code, out, _ = kubectl("why", NAME, "-o", "wide")
-    shown = printable(words)
+    shown = printable(arguments)
     assert code == 0
-    assert f"Xid95UncontainedMemoryError{shown}" in out, "it is said, only not as a command"
+    assert f"Xid95UncontainedMemoryError{shown}" in out, "it is shown, but not in a command"
     commands = re.findall(r"(?:gpuward-agent explain|nvidia-smi|kubectl) .*", out)
     assert [command for command in commands if shown.strip() in command] == []

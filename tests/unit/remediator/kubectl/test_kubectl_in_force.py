@@ -21,7 +21,7 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-SAID = "no remediator has led for 20m: nothing is quarantined, repaired or returned to service"
+MESSAGE = "no remediator has led for 20m: nothing is quarantined, repaired or returned to service"
 LINES = {
     "fleet": (),
     "why": (BLOCKED,),
@@ -44,7 +44,7 @@ def renewed(seconds_ago: float, holder: str = "r-1") -> Callable[[HostedServer],
     return fill
 
 
-def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
+def test_without_a_leader_requests_wait_and_this_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # evidence writes its files here
@@ -52,14 +52,14 @@ def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
         for name, arguments in LINES.items():
             code, out, err = kubectl(name, *arguments)
             assert code == 0, err
-            assert SAID in err, name
-            assert SAID not in out, "whoever reads the answer by program gets the answer alone"
-        assert SAID in kubectl("preflight")[1]
-        assert SAID not in kubectl("evidence", BLOCKED)[2]
+            assert MESSAGE in err, name
+            assert MESSAGE not in out, "standard output has only the answer"
+        assert MESSAGE in kubectl("preflight")[1]
+        assert MESSAGE not in kubectl("evidence", BLOCKED)[2]
 
 
 @pytest.mark.parametrize(
-    ("runs_in", "said"),
+    ("runs_in", "message"),
     [
         pytest.param("new", True, id="installed, and never led: its token is refused, say"),
         pytest.param("", True, id="nowhere"),
@@ -67,12 +67,12 @@ def test_walk_without_a_leader_what_is_asked_for_waits_and_that_is_said(
     ],
 )
 def test_why_promises_nothing_where_no_remediator_has_ever_led(
-    tmp_path: Path, runs_in: str, said: bool
+    tmp_path: Path, runs_in: str, message: bool
 ) -> None:
     nothing = "nothing: gpuward-remediator has had no leader so far; after it has one:"
     with cluster(tmp_path, pod_in(runs_in) if runs_in else load_fleet) as kubectl:
         _, out, err = kubectl("why", BLOCKED, "-n", "new")
-        assert (nothing in " ".join(out.split())) is said
+        assert (nothing in " ".join(out.split())) is message
         for answer in (err, kubectl("fleet", "-n", "new")[2]):
             assert "no remediator has ever led in namespace new" in answer
 
@@ -143,16 +143,16 @@ def test_a_pause_that_nobody_obeys_is_not_believed_unasked(
     assert ("Nothing was done; agree with --yes" in err) is bool(code)
 
 
-@pytest.mark.parametrize("unseen", ["/leases/", "/api/v1/pods$"])
+@pytest.mark.parametrize("unknown", ["/leases/", "/api/v1/pods$"])
 @pytest.mark.parametrize("code", [429, 500, 504])
 def test_a_pause_is_given_where_nobody_can_see_who_leads(
-    tmp_path: Path, unseen: str, code: int
+    tmp_path: Path, unknown: str, code: int
 ) -> None:
     """A cluster in trouble is when people pause."""
     with cluster(tmp_path, load_fleet) as kubectl:
         error = ApiError(code, "Trouble", "etcd has no leader")
         faults = kubectl.hosted.server.faults
-        kubectl.hosted.call(lambda: faults.fail(error, path=unseen, times=None))
+        kubectl.hosted.call(lambda: faults.fail(error, path=unknown, times=None))
         found, out, _ = kubectl("pause", "--reason", "x", "-n", "wrong")
     assert (found, out.startswith("paused on every node")) == (0, True)
 
@@ -171,19 +171,19 @@ def under(policy: str, hosted: HostedServer) -> None:
 
 
 @pytest.mark.parametrize("command", [("fleet",), ("why", "a1"), ("plan",)])
-def test_a_policy_with_a_typo_is_said_with_what_holds_meanwhile(
+def test_an_invalid_policy_is_reported_with_the_one_in_use(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     with cluster(tmp_path, lambda hosted: under("budgit: {}", hosted)) as kubectl:
         code, out, err = kubectl(*command)
-    said = " ".join(f"{out} {err}".split())
-    assert "the policy cannot be used (gpuward-policy: budgit is not a known key" in said
-    assert GOES_ON in said
+    message = " ".join(f"{out} {err}".split())
+    assert "the policy cannot be used (gpuward-policy: budgit is not a known key" in message
+    assert GOES_ON in message
     assert code == (1 if command == ("plan",) else 0)
-    assert ("--policy FILE judges by another" in said) == (command == ("plan",))
+    assert ("--policy FILE judges by another" in message) == (command == ("plan",))
 
 
-def test_a_selector_that_leaves_nodes_out_is_said_over_the_fleet(tmp_path: Path) -> None:
+def test_a_selector_that_excludes_nodes_is_reported_above_the_fleet(tmp_path: Path) -> None:
     narrow = "{mode: Enforce, nodeSelector: pool=train}"
     with cluster(tmp_path, lambda hosted: under(narrow, hosted)) as kubectl:
         _, out, _ = kubectl("fleet")
@@ -196,7 +196,7 @@ NOBODY = "so it runs in Shadow"
 
 
 def led(policy: str, says: dict[str, str], hosted: HostedServer) -> None:
-    """By a remediator that has just renewed its Lease, and says that of itself."""
+    """A Lease that was just renewed, with these annotations of its holder."""
     under(policy, hosted)
     held = lease(NOW - 2, "r-1")
     held["metadata"]["annotations"] = says
@@ -207,14 +207,14 @@ def led(policy: str, says: dict[str, str], hosted: HostedServer) -> None:
     "policy", ["budgit: {}", "mode: Enforce"], ids=["wrong", "mended just now"]
 )
 @pytest.mark.parametrize("command", [("fleet",), ("why", "a1"), ("pause", "--reason", "x")])
-def test_shadow_by_accident_is_said_and_not_the_last_good_policy(
+def test_shadow_without_a_policy_is_reported(
     tmp_path: Path, command: tuple[str, ...], policy: str
 ) -> None:
     with cluster(tmp_path, lambda hosted: led(policy, UNREAD, hosted)) as kubectl:
         code, out, err = kubectl(*command)
     assert code == 0, err
-    said = " ".join(out.split())
-    assert f"{NOBODY} (gpuward-policy: budgit is not a known key): nothing is done" in said
-    assert "last good" not in said
-    assert "mode Enforce" not in said
-    assert "the policy is Shadow" not in said
+    message = " ".join(out.split())
+    assert f"{NOBODY} (gpuward-policy: budgit is not a known key): nothing is done" in message
+    assert "last good" not in message
+    assert "mode Enforce" not in message
+    assert "the policy is Shadow" not in message

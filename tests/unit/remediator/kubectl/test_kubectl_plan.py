@@ -119,19 +119,19 @@ def _two(hosted: HostedServer, other: Object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("plan", "-l", "rack=a17"), "no node that the policy selects has the labels rack=a17"),
         (("plan", "-l", "rack=a1"), "nothing would be done"),
     ],
 )
-def test_labels_that_no_node_has_are_not_taken_for_calm(
-    tmp_path: Path, words: tuple[str, ...], said: str
+def test_labels_that_no_node_has_are_reported(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     def fill(hosted: HostedServer) -> None:
         load(hosted, NODES, gpu_node("well", rack="a1"), gpu_node("sick"))
         load(hosted, QUARANTINES, asked("sick"))
 
     with cluster(tmp_path, fill, led=True) as kubectl:
-        code, out, _ = kubectl(*words)
-    assert (code, out.splitlines()[-1]) == (0, said)
+        code, out, _ = kubectl(*arguments)
+    assert (code, out.splitlines()[-1]) == (0, message)

@@ -59,13 +59,13 @@ def test_nothing_installed_is_where_everybody_starts_and_half_of_it_is_a_fault(
         for name in files:
             objects = read_manifests(CRDS / name)
             hosted.run(post_manifests(hosted.server.client, objects))
-        code, said = lines(Kubectl(hosted, tmp_path))
+        code, message = lines(Kubectl(hosted, tmp_path))
     assert code == bool(files)
     if files:
-        assert "missing gpuevidences" in said["definitions"]
+        assert "missing gpuevidences" in message["definitions"]
     else:
-        assert "not installed yet" in said["gpuward"]
-        assert not {"permissions", "admission policies", "definitions"} & set(said)
+        assert "not installed yet" in message["gpuward"]
+        assert not {"permissions", "admission policies", "definitions"} & set(message)
 
 
 def narrowed(manifest: Object) -> Object:
@@ -87,15 +87,15 @@ def test_what_the_remediator_needs_everywhere_is_asked_about_everywhere(
     rights = [narrowed(one) if narrow else one for one in shipped]
     with cluster(tmp_path, having(rights), **ADMIN) as kubectl:
         code, report = lines(kubectl)
-    said = report["permissions"]
+    message = report["permissions"]
     assert code == narrow
-    assert ("may not" in said) == narrow
-    assert "leases" not in said
+    assert ("may not" in message) == narrow
+    assert "leases" not in message
     for lack in (
         "patch nodes", "list pods", "create pods/eviction", "watch poddisruptionbudgets",
         "create gpuquarantines", "patch gpuquarantines/status",
     ):  # fmt: skip
-        assert (lack in said) == narrow
+        assert (lack in message) == narrow
 
 
 def admission() -> list[Object]:
@@ -110,7 +110,7 @@ def test_the_admission_policies_that_preflight_knows_are_those_of_base() -> None
 
 
 @pytest.mark.parametrize("kind", ["Policy", "PolicyBinding"])
-def test_an_admission_policy_that_is_not_in_force_is_said(tmp_path: Path, kind: str) -> None:
+def test_an_admission_policy_that_is_not_in_force_is_reported(tmp_path: Path, kind: str) -> None:
     left_out = (f"ValidatingAdmission{kind}", "gpuward-node-keeps-mark")
     there = [one for one in admission() if (one["kind"], one["metadata"]["name"]) != left_out]
     with cluster(tmp_path, having(there)) as kubectl:
@@ -120,7 +120,7 @@ def test_an_admission_policy_that_is_not_in_force_is_said(tmp_path: Path, kind: 
 
 
 def test_walk_a_reason_that_this_version_does_not_know_is_noted(tmp_path: Path) -> None:
-    """Helm takes the policy as it is; only `policy check` said that a name is misspelled."""
+    """Helm does not check the policy, so preflight reports a misspelled name."""
     policy = "reasons: {Xid79GPUFallenOfBus: {level: Report}}"
     with cluster(tmp_path, having([], policy)) as kubectl:
         line = lines(kubectl)[1]["policy"]
@@ -128,13 +128,13 @@ def test_walk_a_reason_that_this_version_does_not_know_is_noted(tmp_path: Path) 
     assert "did you mean Xid79GPUFallenOffBus?" in line
 
 
-def test_walk_a_wrong_policy_is_one_failed_check_and_the_rest_is_looked_at(tmp_path: Path) -> None:
+def test_an_invalid_policy_is_one_failed_check_and_the_others_run(tmp_path: Path) -> None:
     with cluster(tmp_path, having([], "release: {healthyFor: 5min}")) as kubectl:
-        code, said = lines(kubectl)
+        code, message = lines(kubectl)
     assert code == 1
-    assert said["policy"].startswith("FAIL")
-    assert "'5min' is no duration" in said["policy"]
-    assert "leader" in said
+    assert message["policy"].startswith("FAIL")
+    assert "'5min' is no duration" in message["policy"]
+    assert "leader" in message
 
 
 def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(tmp_pat
         load(hosted, r.DAEMON_SETS, agents)
 
     with cluster(tmp_path, fill) as kubectl:
-        code, said = lines(kubectl)
+        code, message = lines(kubectl)
         there, seen = lines(kubectl, "-n", "other")
     assert (code, there) == (1, 0)
-    assert "installed in other, not in gpuward" in said["namespace"]
-    assert "add -n other" in said["namespace"]
-    assert "permissions" not in said
+    assert "installed in other, not in gpuward" in message["namespace"]
+    assert "add -n other" in message["namespace"]
+    assert "permissions" not in message
     assert "namespace" not in seen
     assert "no remediator has ever led in namespace other" in seen["leader"]
 
@@ -167,8 +167,8 @@ def of_adapter(
     policy = yaml.safe_dump({"mode": "Enforce", "repair": repair})
     there = [*component(*components), *(DEFINITIONS if definitions else ())]
     with cluster(folder, having(there, policy), **ADMIN) as kubectl:
-        code, said = lines(kubectl)
-    return code, said[f"repair adapter {adapter}"]
+        code, message = lines(kubectl)
+    return code, message[f"repair adapter {adapter}"]
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,7 @@ def test_a_system_that_is_not_installed_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["missing", "installed"])
-def test_a_test_under_load_finds_all_it_needs_or_says_what_is_missing(
-    tmp_path: Path, there: bool
-) -> None:
+def test_missing_parts_of_the_test_under_load_are_reported(tmp_path: Path, there: bool) -> None:
     runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     policy = "{mode: Enforce, validate: {provider: Job}}"
 

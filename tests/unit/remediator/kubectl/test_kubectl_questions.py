@@ -52,14 +52,14 @@ def with_session(**spec: Any) -> Callable[[HostedServer], None]:
 
 
 @pytest.mark.parametrize(
-    ("level", "wanted", "said"),
+    ("level", "wanted", "message"),
     [
         ("Cordon", "Cordon", "which is open already"),
         ("Drain", "Drain", "its pods are to be evicted, too"),
     ],
 )
-def test_a_word_of_no_more_than_cordon_begins_no_drain(
-    tmp_path: Path, level: str, wanted: str, said: str
+def test_a_request_with_level_cordon_starts_no_drain(
+    tmp_path: Path, level: str, wanted: str, message: str
 ) -> None:
     """Its session could drain, and only the policy holds it back: an operator's cause would
     not.
@@ -67,17 +67,17 @@ def test_a_word_of_no_more_than_cordon_begins_no_drain(
     with cluster(tmp_path, with_session()) as kubectl:
         code, out, err = kubectl("quarantine", HEALTHY, "--level", level, "--reason", "x", "--yes")
         assert (code, err) == (0, "")
-        assert said in out
+        assert message in out
         assert kubectl.get(QUARANTINES, "cordoned")["spec"]["level"] == wanted
 
 
-def test_what_is_given_back_takes_no_reason_and_no_repair(tmp_path: Path) -> None:
+def test_a_session_under_release_takes_no_reason_and_no_repair(tmp_path: Path) -> None:
     """Both would end with the session, and nobody would hear of it."""
     asked = {"release": {"by": "ann", "reason": "need it"}}
     with cluster(tmp_path, with_session(**asked)) as kubectl:
-        for words in (("quarantine", HEALTHY, "--reason", "x"),
+        for arguments in (("quarantine", HEALTHY, "--reason", "x"),
                       ("approve", HEALTHY, "--step", "RestartNode")):  # fmt: skip
-            code, out, err = kubectl(*words, "--yes")
+            code, out, err = kubectl(*arguments, "--yes")
             assert (code, out) == (1, "")
             assert "is being returned to service, as ann asked" in err
         spec = kubectl.get(QUARANTINES, "cordoned")["spec"]
@@ -85,8 +85,8 @@ def test_what_is_given_back_takes_no_reason_and_no_repair(tmp_path: Path) -> Non
         assert "repair" not in spec
 
 
-def test_a_hold_promises_nothing_to_a_node_that_is_given_back(tmp_path: Path) -> None:
-    """A release goes over every hold: whoever is reported otherwise looks away."""
+def test_a_hold_does_not_stop_a_requested_release(tmp_path: Path) -> None:
+    """A release overrides every hold, so the answer must not promise otherwise."""
     asked = {"release": {"by": "ann", "reason": "need it"}}
     with cluster(tmp_path, with_session(**asked)) as kubectl:
         code, out, _ = kubectl("hold", HEALTHY, "--reason", "x")
@@ -115,11 +115,11 @@ def world(policy: str = "mode: Enforce") -> Callable[[HostedServer], None]:
 
 
 @pytest.mark.parametrize("policy", ["mode: Shadow", "{}"], ids=["Shadow", "the default"])
-def test_a_pause_in_shadow_stops_nothing_and_says_so(tmp_path: Path, policy: str) -> None:
+def test_a_pause_in_shadow_reports_that_it_has_no_effect(tmp_path: Path, policy: str) -> None:
     with cluster(tmp_path, world(policy)) as kubectl:
-        code, said, err = kubectl("pause", "--reason", "x", "--yes")
+        code, message, err = kubectl("pause", "--reason", "x", "--yes")
     assert (code, err) == (0, "")
-    assert "the policy is Shadow: the pause has an effect only in mode Enforce" in said
+    assert "the policy is Shadow: the pause has an effect only in mode Enforce" in message
 
 
 def test_quarantine_in_shadow_promises_no_eviction_and_no_budget(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ REPAIRS = "{mode: Enforce, repair: {mode: Auto, steps: {RestartNode: {adapter: N
 def test_a_repair_of_a_held_node_waits_for_the_hold(tmp_path: Path) -> None:
     with cluster(tmp_path, world(REPAIRS)) as kubectl:
         kubectl("hold", "gpu-out", "--reason", "x")
-        _, said, _ = kubectl("approve", "gpu-out", "--step", "RestartNode", "--yes")
-    assert "; it is held, nothing is repaired before: kubectl gpuward unhold gpu-out" in said
+        _, message, _ = kubectl("approve", "gpu-out", "--step", "RestartNode", "--yes")
+    assert "; it is held, nothing is repaired before: kubectl gpuward unhold gpu-out" in message
 
 
 def look(*sessions: Object, on: Object | None = None, health: Object, pauses=()) -> NodeLook:
@@ -165,22 +165,22 @@ def test_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "disagrees"),
+    ("message", "disagrees"),
     [
         pytest.param(ago(5), True, id="the fault was there before and is there still"),
         pytest.param(ago(0), False, id="a moment ago: nobody has looked yet"),
         pytest.param(ago(20), False, id="what began after the repair is another fault"),
     ],
 )
-def test_why_says_that_the_agent_disagrees(said, disagrees):
-    on = node(NAME, annotations={ANNOTATION_REPAIRED: f"{said} GPU 4 replaced (ann)"})
+def test_why_reports_that_the_agent_disagrees(message, disagrees):
+    on = node(NAME, annotations={ANNOTATION_REPAIRED: f"{message} GPU 4 replaced (ann)"})
     text = " ".join(" ".join(why(look(on=on, health=sick(NAME)))).split())
     sentence = "the agent disagrees with the repair: it still sees Xid95UncontainedMemoryError"
     assert (sentence in text) is disagrees
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "remedy"),
+    ("code", "message", "remedy"),
     [
         (403, 'admission webhook "corp" denied the request: change freeze', "ask who runs this"),
         (403, 'users "ann" is forbidden: User "op" cannot impersonate resource "users" in API',
@@ -191,13 +191,13 @@ def test_why_says_that_the_agent_disagrees(said, disagrees):
     ],
     ids=["admission", "impersonation until 1.35", "from 1.36", "certificate"],
 )  # fmt: skip
-def test_a_refusal_that_no_role_of_ours_ends_names_its_own_remedy(
-    code: int, said: str, remedy: str
+def test_a_refusal_that_no_gpuward_role_solves_has_its_own_remedy(
+    code: int, message: str, remedy: str
 ) -> None:
-    body = {"kind": "Status", "code": code, "reason": "Forbidden", "message": said,
+    body = {"kind": "Status", "code": code, "reason": "Forbidden", "message": message,
             "details": {"kind": "nodes"}}  # fmt: skip
     sent = json.dumps(body).encode()
-    answer = Answer(code=code, body=sent) if code else Answer(code=0, failure=said)
+    answer = Answer(code=code, body=sent) if code else Answer(code=0, failure=message)
     with pytest.raises(CommandError, match=remedy) as caught:
         checked(answer)
     assert not caught.value.forbidden

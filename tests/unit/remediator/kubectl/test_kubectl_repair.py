@@ -1,4 +1,4 @@
-"""`kubectl gpuward approve`: the proposed step is let go by name, and nothing is asked for in
+"""`kubectl gpuward approve`: the proposed step is approved by name, and nothing is requested in
 vain.
 """
 
@@ -24,7 +24,7 @@ from tests.support.remediator.kubectl_objects import (
     verdict,
 )
 
-BY_PERSON = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
+BY_OPERATOR = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 
 
 def proposed(
@@ -58,7 +58,7 @@ def proposed(
     return fill
 
 
-def test_the_proposed_step_is_let_go_by_name(tmp_path):
+def test_the_proposed_step_is_approved_by_name(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
         code, _, err = kubectl("approve", "gpu-healthy")
         assert code != 0
@@ -75,7 +75,7 @@ def test_the_proposed_step_is_let_go_by_name(tmp_path):
         assert "no adapter for PowerCycle; it has for RestartNode" in err
 
 
-def test_the_reason_for_a_repair_is_kept_and_told(tmp_path):
+def test_the_reason_for_a_repair_is_stored_and_shown(tmp_path):
     """Bounded, escaped where it is shown, and that of one request only."""
     hostile = "vendor on site \x1b[2J; kubectl delete node x " + "w" * 2000
     with cluster(tmp_path, proposed("Ask")) as kubectl:
@@ -109,7 +109,7 @@ def test_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
 @pytest.mark.parametrize("over", [False, True])
 def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_out(tmp_path, over):
     def fill(hosted: HostedServer) -> None:
-        proposed("Ask", more=(BY_PERSON,))(hosted)
+        proposed("Ask", more=(BY_OPERATOR,))(hosted)
         fault = {"id": "i1", "reason": "GPULost", "severity": "Fatal", "active": not over}
         load(hosted, HEALTHS, verdict("gpu-healthy", incidents=[fault]))
 

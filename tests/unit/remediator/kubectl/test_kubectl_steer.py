@@ -68,8 +68,8 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
     """
 
     async def told(kubectl: Kubectl) -> str:
-        words = ["--kubeconfig", str(kubectl.kubeconfig), "fleet"]
-        async with connect(make_parser().parse_args(words), print) as one:
+        arguments = ["--kubeconfig", str(kubectl.kubeconfig), "fleet"]
+        async with connect(make_parser().parse_args(arguments), print) as one:
             seen = await one.session(JOINED)
             assert seen is not None
             await one.patch(PATH, meanwhile)
@@ -83,28 +83,26 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
 
     quarantined = session(JOINED, "gpu-7", "Marked", "m", spec={"level": "Cordon"})
     with cluster(folder, lambda hosted: load(hosted, QUARANTINES, quarantined)) as found:
-        said = asyncio.run(told(found))
-        return found.get(QUARANTINES, JOINED)["spec"], said
+        output = asyncio.run(told(found))
+        return found.get(QUARANTINES, JOINED)["spec"], output
 
 
 def test_what_a_detector_added_meanwhile_stays(tmp_path: Path) -> None:
     detector = {"source": "Detector", "reason": "Xid95UncontainedMemoryError"}
-    spec, said = joined(tmp_path, {"spec": {"causes": [detector]}}, "Cordon", stops=False)
+    spec, output = joined(tmp_path, {"spec": {"causes": [detector]}}, "Cordon", stops=False)
     assert [cause["reason"] for cause in spec["causes"]] == [detector["reason"], "Requested"]
-    assert "was added" in said
+    assert "was added" in output
 
 
 @pytest.mark.parametrize("level", ["Cordon", "Drain"])
-def test_what_another_person_asked_for_meanwhile_is_not_overwritten(
-    tmp_path: Path, level: str
-) -> None:
-    """Ann said yes to what she was shown, which is no more so."""
+def test_a_concurrent_request_is_not_overwritten(tmp_path: Path, level: str) -> None:
+    """Ann confirmed a state that has changed since."""
     bobs = {"spec": {"causes": [BOB], "level": "Drain"}}
-    spec, said = joined(tmp_path, bobs, level, stops=True)
+    spec, output = joined(tmp_path, bobs, level, stops=True)
     assert spec["level"] == "Drain"
     assert [cause["by"] for cause in spec["causes"]] == ["bob"]
-    assert said.startswith("refused:")
-    assert "try again" in said
+    assert output.startswith("refused:")
+    assert "try again" in output
 
 
 BECAUSE = ("--reason", "tested")
@@ -159,14 +157,14 @@ def nodes_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield kubectl
 
 
-def test_walk_half_a_hold_says_which_half(nodes_only: Kubectl) -> None:
+def test_a_hold_that_fails_between_its_writes_names_the_first(nodes_only: Kubectl) -> None:
     code, out, err = nodes_only("hold", BLOCKED, *BECAUSE)
     assert (code, out) == (1, "")
     assert "the node is held, but its session could not be reported: not allowed" in err
     assert "run this again" in err
 
 
-def test_walk_a_hold_over_a_hold_says_what_it_replaced(tmp_path: Path) -> None:
+def test_a_second_hold_names_the_one_it_replaces(tmp_path: Path) -> None:
     with cluster(tmp_path, load_fleet) as kubectl:
         kubectl("hold", BLOCKED, "--reason", "vendor is on the way")
         code, out, _ = kubectl("hold", BLOCKED, "--reason", "second thought")

@@ -16,7 +16,7 @@ from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         pytest.param(("flet",), "there is no command 'flet'; did you mean fleet?", id="unknown"),
         pytest.param(("zzz",), "there is no command 'zzz'; see kubectl gpuward --help", id="far"),
@@ -43,10 +43,10 @@ from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
         pytest.param(("fleet", "--as", ""), "--as: is empty; name a user", id="nobody"),
     ],
 )  # fmt: skip
-def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, said):
+def test_wrong_use_is_one_line_with_the_remedy_and_64(arguments, message):
     code, out, err = run_command(*arguments)
     assert (code, out) == (64, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
@@ -89,23 +89,23 @@ def test_what_is_written_wide_takes_two_columns(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_sentence_is_folded_and_a_command_is_never_torn() -> None:
     """Half a command that is pasted does something else."""
-    said = "the remediator waits, " * 8
-    command = f"{said}until kubectl gpuward resume pause-0badcafe"
-    lines = labelled("next", [said, command])
+    message = "the remediator waits, " * 8
+    command = f"{message}until kubectl gpuward resume pause-0badcafe"
+    lines = labelled("next", [message, command])
     assert max(map(len, lines[:-1])) <= 100
-    assert " ".join(" ".join(lines[:-1]).split()) == f"next {said.strip()}"
+    assert " ".join(" ".join(lines[:-1]).split()) == f"next {message.strip()}"
     assert lines[-1] == f"{' ' * 9}{command}"
 
 
-def offered(folder: Path, kubeconfig: Path, *words: str) -> set[str]:
-    """What the script of the docs offers after `words`, the last of which may be unfinished."""
+def offered(folder: Path, kubeconfig: Path, *parts: str) -> set[str]:
+    """The offers of the documented script after `arguments`, the last one incomplete."""
     page = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```sh\n(#!/bin/sh\n.*?)```", page, re.DOTALL)
     program = folder / "kubectl-gpuward"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m remediator.kubectl.cli "$@"\n')
     program.chmod(0o755)
     done = subprocess.run(
-        ["sh", "-c", script, "kubectl_complete-gpuward", *words],
+        ["sh", "-c", script, "kubectl_complete-gpuward", *parts],
         env={
             "PATH": f"{folder}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig),
             "PYTHONPATH": str(REPOSITORY), "HOME": str(folder),

@@ -59,17 +59,19 @@ ACTS = [
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("arguments", "code"),
     [
         pytest.param((), 1, id="without a name it asks, and nobody can answer"),
         pytest.param(("--yes",), 0, id="agreed"),
         pytest.param(("pause-0badcafe",), 0, id="named"),
     ],
 )
-def test_all_pauses_end_only_after_a_word(tmp_path: Path, words: tuple[str, ...], code: int):
+def test_all_pauses_end_only_after_a_confirmation(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+):
     with cluster(tmp_path, load_fleet) as kubectl:
         assert kubectl("pause", "--reason", "mine")[0] == 0
-        found, _, err = kubectl("resume", *words)
+        found, _, err = kubectl("resume", *arguments)
         listed = kubectl("fleet")[1]
     assert found == code
     assert ("(pause-0badcafe)" in listed) is bool(code)
@@ -86,7 +88,7 @@ def everything(kubectl: Kubectl) -> str:
     return json.dumps(found, sort_keys=True)
 
 
-def test_whoever_stops_in_the_middle_hears_what_was_asked_for_until_then(fleet, monkeypatch):
+def test_an_interrupt_prints_what_was_requested_until_then(fleet, monkeypatch):
     carry_out = act.hold
 
     async def interrupted(*given):
@@ -101,21 +103,21 @@ def test_whoever_stops_in_the_middle_hears_what_was_asked_for_until_then(fleet, 
     assert HEALTHY not in err
 
 
-@pytest.mark.parametrize("words", ACTS, ids=[words[0] for words in ACTS])
-def test_a_dry_run_changes_nothing(fleet, words):
+@pytest.mark.parametrize("arguments", ACTS, ids=[arguments[0] for arguments in ACTS])
+def test_a_dry_run_changes_nothing(fleet, arguments):
     before = everything(fleet), fleet("pause", "--dry-run", *REASON)[0]
-    code, out, err = fleet(*words, "--dry-run")
+    code, out, err = fleet(*arguments, "--dry-run")
     assert code == 0, err
-    first, *said = out.rstrip().splitlines()
+    first, *message = out.rstrip().splitlines()
     assert first.startswith("dry run, checked by the API server: nothing was changed")
-    # What reads as done, and what to type next, stands there as what would be said only.
-    assert said
-    assert all(line.startswith("  ") or not line for line in said)
+    # The answer is only quoted, since nothing was done.
+    assert message
+    assert all(line.startswith("  ") or not line for line in message)
     assert (everything(fleet), 0) == before
     assert "pause-0badcafe" in fleet("fleet")[1]
 
 
-def test_ctrl_c_ends_in_one_word_and_130(tmp_path):
+def test_ctrl_c_prints_one_line_and_exits_with_130(tmp_path):
     """While an API server does not answer: what an operator does then."""
     silent = (
         "import socket, sys, threading, os, signal, time\n"
@@ -155,5 +157,5 @@ def test_what_is_the_same_for_all_nodes_is_read_at_the_first_of_them(tmp_path: P
     counted = Counter(one.resource for one in asked_for)
     assert counted["configmaps"] == counted["gpuwardpauses"] == 1
     assert counted["selfsubjectreviews"] == 1
-    said = re.findall(r"exceeds the budget \((\d+) of 13", out)
-    assert said == ["5", "6", "7"], "a node that is cordoned already costs nothing"
+    message = re.findall(r"exceeds the budget \((\d+) of 13", out)
+    assert message == ["5", "6", "7"], "a node that is cordoned already costs nothing"

@@ -188,7 +188,7 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
         assert pictures(kubectl) == before
 
 
-def test_a_dry_run_says_what_the_real_one_will(tmp_path: Path) -> None:
+def test_a_dry_run_lists_the_actions(tmp_path: Path) -> None:
     """Also of a cordon of gpuward: it is there still, and nobody else's."""
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
@@ -229,7 +229,7 @@ def test_a_pod_that_does_not_end_stops_it_before_any_node(
 def test_another_namespace_is_named_at_once_and_nothing_is_deleted(
     tmp_path: Path,
 ) -> None:
-    """A forgotten -n must not wait for pods that nobody told to end."""
+    """A missing -n must not wait for pods that were not deleted."""
     labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator"}
 
     def elsewhere(hosted: HostedServer) -> None:
@@ -287,7 +287,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_jobs_of_ours_end_with_their_pods_before_any_node_is_cleaned(tmp_path: Path) -> None:
+def test_gpuward_jobs_end_with_their_pods_before_nodes_are_cleaned(tmp_path: Path) -> None:
     with cluster(tmp_path, with_jobs) as kubectl:
         storm(kubectl)
         client, seen = kubectl.hosted.server.client, []

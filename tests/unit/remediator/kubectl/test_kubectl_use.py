@@ -38,7 +38,7 @@ def test_options_are_accepted_before_and_after_the_command(fleet, arguments):
     assert json.loads(out)["kind"] == "List"
 
 
-def test_an_api_server_that_is_away_is_said_in_one_line(tmp_path):
+def test_an_unreachable_api_server_is_reported_in_one_line(tmp_path):
     with cluster(tmp_path) as kubectl:
         kubeconfig = str(kubectl.kubeconfig)
     code, out, err = run_command("--kubeconfig", kubeconfig, "fleet")
@@ -56,7 +56,7 @@ def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
             self.send_response(code)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
-            # Whoever reads several lists at once hangs up on the others at the first bad answer.
+            # The first invalid answer cancels the other lists.
             with suppress(ConnectionError):
                 self.end_headers()
                 self.wfile.write(body)
@@ -80,7 +80,7 @@ def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "kind", "said"),
+    ("code", "body", "kind", "message"),
     [
         pytest.param(404, b"", "text/html", "is not a Kubernetes API server", id="a web server"),
         pytest.param(200, b"<html>", "text/html", "unreadable object", id="a login page"),
@@ -95,15 +95,15 @@ def answering(code: int, body: bytes, kind: str, folder: Path) -> Iterator[str]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", [("fleet",), ("why", HEALTHY)], ids=lambda c: c[0])
-def test_whatever_answers_ends_in_one_sentence(tmp_path, command, code, body, kind, said):
+def test_whatever_answers_ends_in_one_sentence(tmp_path, command, code, body, kind, message):
     with answering(code, body, kind, tmp_path) as kubeconfig:
         found, out, err = run_command("--kubeconfig", kubeconfig, *command)
     assert (found, out) == (1, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 
-def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
+def test_an_unexpected_error_is_one_sentence(fleet, monkeypatch):
     async def broken(*_: object) -> str:
         raise ZeroDivisionError("oh\x1b[2J")
 
@@ -117,20 +117,20 @@ def test_a_fault_of_ours_is_a_sentence_too(fleet, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param(None, "does not exist", id="missing"),
         pytest.param("}{", "is not valid", id="not YAML"),
         pytest.param("kind: Config", "is not valid", id="empty"),
     ],
 )
-def test_an_unusable_kubeconfig_is_wrong_use(tmp_path, text, said):
+def test_an_unusable_kubeconfig_is_wrong_use(tmp_path, text, message):
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
     code, out, err = run_command("--kubeconfig", str(path), "fleet")
     assert (code, out) == (64, "")
-    assert said in err
+    assert message in err
 
 
 def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
@@ -148,7 +148,7 @@ def test_an_operator_acts_and_who_acted_is_recorded(tmp_path):
         session = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]
         node = kubectl.get(r.NODES, BLOCKED)["metadata"]["annotations"]
         pauses, _ = kubectl.hosted.run(kubectl.hosted.server.client.list(PAUSES))
-    assert session["release"].pop("at").endswith("Z"), "when it was said is on record, too"
+    assert session["release"].pop("at").endswith("Z"), "the time of the request is recorded, too"
     assert session["release"] == {"by": "ann", "reason": "tested"}
     assert session["hold"] is True
     assert (session["causes"][-1]["by"], session["causes"][-1]["message"]) == ("ann", "fan")

@@ -41,7 +41,7 @@ def reported(severity: str, *, cordoned: bool = False) -> str:
     return "\n".join(why(look(health, on=node(NAME, spec={"unschedulable": cordoned}))))
 
 
-def test_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
+def test_a_fault_that_is_only_reported_offers_quarantine() -> None:
     """Who finds that too little learns how to take it out; a program's fault is no ground."""
     taken = f'actions  kubectl gpuward quarantine {NAME} --reason "..."   take it out of service'
     assert taken in reported("Degraded")
@@ -50,7 +50,7 @@ def test_walk_what_is_only_reported_leaves_the_node_to_a_person() -> None:
     assert "the node stays as it is" in reported("Info", cordoned=True)
 
 
-def test_what_may_not_be_read_is_named_and_the_rest_is_told() -> None:
+def test_what_may_not_be_read_is_listed_and_the_rest_is_shown() -> None:
     lines = why(look(sick(NAME), session("s", NAME, "Draining", "m"), node=None, agents=None,
                      unknown=("the node (get nodes)",)))  # fmt: skip
     text = "\n".join(lines)
@@ -78,7 +78,7 @@ def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
     assert len(why(look(flood, one), wide=True)) > 1000
 
 
-def test_a_mark_that_cannot_come_off_says_who_refuses_and_what_to_do() -> None:
+def test_a_taint_that_cannot_be_removed_has_a_remedy() -> None:
     """The session has ended, so nothing else would tell why the node is still out of service."""
     clause = (
         "the API server does not let the remediator take its taint and cordon off the node (403 "
@@ -102,7 +102,7 @@ SITE = {
 
 
 def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -> str:
-    """What `why` says of a session that no repair step is left for, whose causes are of these."""
+    """Return `why` of a session without a repair step left, with causes of these sources."""
     policy = load_policy({"mode": "Enforce", "external": [site]})
     assert isinstance(policy, Policy)
     uid = "uid-7"
@@ -111,8 +111,8 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
     on["status"]["conditions"].append(
         {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}
     )
-    said = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
-    others = cause_of(said[0]) if said else None
+    message = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
+    others = cause_of(message[0]) if message else None
     of = {
         "Detector": {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid95"},
         "External": plain(others) if others else {},
@@ -136,8 +136,8 @@ def test_without_a_step_left_repaired_is_offered_only_where_it_closes_the_cause(
     assert "mark-replaced" not in others
     by_reset = without_step("Detector")
     assert "gpuward mark-replaced" not in by_reset
-    by_word = without_step("Detector", closes_on="Human")
-    assert "kubectl gpuward mark-replaced gpu-7 " in by_word
+    by_operator = without_step("Detector", closes_on="Human")
+    assert "kubectl gpuward mark-replaced gpu-7 " in by_operator
     both = without_step("Detector", "External", closes_on="Human")
     assert "kubectl gpuward mark-replaced gpu-7 " in both
 
@@ -157,7 +157,7 @@ def reported_clock(dated: str, noted: str, *, manager: str = "kubelet") -> Objec
 
 
 @pytest.mark.parametrize(
-    ("on", "said"),
+    ("on", "message"),
     [
         pytest.param(reported_clock(ago(4), ago(4)), "", id="right"),
         pytest.param(reported_clock(ago(5), ago(4)), "", id="as-clocks-are"),
@@ -169,17 +169,17 @@ def reported_clock(dated: str, noted: str, *, manager: str = "kubelet") -> Objec
         pytest.param(node(NAME), "", id="no-report"),
     ],
 )
-def test_walk_a_clock_that_is_wrong_is_said_which_way_and_how_far(on: Object, said: str) -> None:
+def test_a_wrong_clock_is_reported_with_direction_and_offset(on: Object, message: str) -> None:
     lines = summary(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
-    assert said in lines
-    assert ("clock is" in lines) == bool(said)
+    assert message in lines
+    assert ("clock is" in lines) == bool(message)
 
 
-def test_walk_what_a_person_gave_back_says_who_and_why_and_how_it_is_taken_again() -> None:
+def test_a_released_node_shows_by_whom_why_and_how_to_quarantine_it() -> None:
     asked = {"release": {"by": "ann", "reason": "need it"}}
-    said = summary(look(sick(NAME), session(SESSION, NAME, "Released", "Over.", spec=asked)))
-    assert "the last Released 14m ago by ann (need it)" in said
-    assert f'kubectl gpuward quarantine {NAME} --reason "..."' in said
+    message = summary(look(sick(NAME), session(SESSION, NAME, "Released", "Over.", spec=asked)))
+    assert "the last Released 14m ago by ann (need it)" in message
+    assert f'kubectl gpuward quarantine {NAME} --reason "..."' in message
 
 
 def acting(reason: str, action: str) -> IncidentStatus:
@@ -239,9 +239,9 @@ def test_other_commands_take_no_pod_for_a_node(fleet: Kubectl) -> None:
     assert fleet("hold", "training/llama-0", "--reason", "x")[0] == 64
 
 
-def test_a_driver_that_was_let_go_on_request_is_no_agent_to_be_looked_for() -> None:
+def test_a_driver_released_on_request_is_not_reported_as_a_silent_agent() -> None:
     released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
     upgraded = node(NAME, labels={"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
-    said = summary(look(verdict(NAME, sources=[released]), on=upgraded))
-    assert "its agent released the driver 3m ago on request: the GPU Operator is" in said
-    assert "kubectl get pods -A" not in said
+    message = summary(look(verdict(NAME, sources=[released]), on=upgraded))
+    assert "its agent released the driver 3m ago on request: the GPU Operator is" in message
+    assert "kubectl get pods -A" not in message

@@ -1,4 +1,4 @@
-"""What `why` says of the time to come is what the deciding rules would do, not a copy of them."""
+"""`why` predicts the next step with the rules that decide it, not with a copy of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,12 +37,12 @@ OTHERS_REPORTED = policy_of(external=[{**TAINTS, "level": "Report"}])
 TAINTED = {"taints": [{"key": "vendor.example.com/bad", "effect": "NoSchedule"}]}
 
 
-def ended(number: int, by_person: bool = False, **more: Any) -> Object:
-    cause = {"source": "Detector", "incident": f"i-{NAME}" if by_person else f"old-{number}"}
+def ended(number: int, by_operator: bool = False, **more: Any) -> Object:
+    cause = {"source": "Detector", "incident": f"i-{NAME}" if by_operator else f"old-{number}"}
     spec: Object = {"causes": [cause]}
-    if by_person:
+    if by_operator:
         spec["release"] = {"by": "ann", "reason": "mine"}
-    phase = "Released" if by_person else "Cancelled"
+    phase = "Released" if by_operator else "Cancelled"
     one = session(f"{NAME}-{number}", NAME, phase, "Over.", spec=spec, **more)
     one["metadata"]["creationTimestamp"] = ago(30 - number)
     return one
@@ -64,12 +64,12 @@ def look(
 SILENT = sick(NAME, publisher={"heartbeat": ago(60)})
 MANY = tuple(ended(number, steps=("Pending", "Joined")) for number in range(6))
 QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
-    "nothing in the way": (look, OPENS),
+    "no blocker": (look, OPENS),
     "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "while it is opted out"),
     "a silent agent": (lambda: look(health=SILENT), "bring the agent back first"),
     "not selected": (lambda: look(policy=policy_of(nodeSelector="a=b")), "does not select it"),
     "ended by an operator": (
-        lambda: look(sessions=(ended(1, by_person=True),)),
+        lambda: look(sessions=(ended(1, by_operator=True),)),
         f"an operator ended session {NAME}-1",
     ),
     "one that goes on, however many there were": (lambda: look(sessions=MANY), OPENS),
@@ -85,29 +85,31 @@ QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
 
 
 @pytest.mark.parametrize("case", QUIET)
-def test_why_says_whether_a_session_opens_as_the_rules_decide_it(case: str) -> None:
+def test_why_predicts_the_opening_of_a_session_by_the_rules(case: str) -> None:
     made, expected = QUIET[case]
     seen = made()
     assert seen.node is not None
     assert seen.policy is not None
-    said = " ".join(" ".join(why(seen)).split())
-    assert expected in said
+    message = " ".join(" ".join(why(seen)).split())
+    assert expected in message
     decided = decide(None, seen.observed(seen.node, seen.policy), NOW, seen.policy)
-    assert (decided.step in {"Open", "Reopen"}) == (OPENS in said or NOW_OPENS in said), decided
+    assert (decided.step in {"Open", "Reopen"}) == (OPENS in message or NOW_OPENS in message), (
+        decided
+    )
 
 
 @pytest.mark.parametrize(("minutes", "doubts"), [(0.5, False), (15, True)])
 def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_doubt(
     minutes: float, doubts: bool
 ) -> None:
-    """Whoever took its rights away also took the remediator's word about it."""
+    """Without its rights the remediator cannot report that it lacks them."""
     health = sick(NAME)
     health["status"]["incidents"][0]["firstSeen"] = ago(minutes)
-    said = " ".join(summary(look(health=health)).split())
-    assert ("a session opens within seconds" in said) != doubts
+    message = " ".join(summary(look(health=health)).split())
+    assert ("a session opens within seconds" in message) != doubts
     since = f"{OPENS} 16m ago"
-    assert (since in said) == doubts
-    assert ("the remediator does not act: check its rights with kubectl" in said) == doubts
+    assert (since in message) == doubts
+    assert ("the remediator does not act: check its rights with kubectl" in message) == doubts
 
 
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
@@ -116,14 +118,14 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     phase, holds = ("Draining", paused) if mode == "Enforce" else ("Marked", [])
     opened = session(SESSION, NAME, phase, "So it stands.", mode=mode, conditions=holds)
     there = quarantined(NAME, SESSION) if mode == "Enforce" else node(NAME)
-    said = summary(seen_by(sick(NAME), opened, on=there, policy=UnreadPolicy()))
-    assert "mode Enforce" not in said
-    assert "switched" not in said
+    message = summary(seen_by(sick(NAME), opened, on=there, policy=UnreadPolicy()))
+    assert "mode Enforce" not in message
+    assert "switched" not in message
     if mode == "Enforce":
-        assert "correct the policy; to see what is wrong with it: kubectl gpuward pre" in said
+        assert "correct the policy; to see what is wrong with it: kubectl gpuward pre" in message
     else:
-        assert "nothing, in Shadow: the remediator has read no valid policy since" in said
-        assert "a valid policy ends Shadow" in said
+        assert "nothing, in Shadow: the remediator has read no valid policy since" in message
+        assert "a valid policy ends Shadow" in message
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_gpu_nodes_are_found_by_label_or_resource(
     assert has_gpus(NodeView(metadata=meta, status=NodeStatus(allocatable=resources))) == gpus
 
 
-def test_the_agent_runs_where_a_label_says_that_there_are_gpus() -> None:
+def test_the_agent_runs_where_a_label_shows_gpus() -> None:
     text = (REPOSITORY / "daemonset" / "base" / "agent-daemonset.yaml").read_text()
     affinity = yaml.safe_load(text)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

