@@ -29,8 +29,7 @@ MEANINGS = {
     "LABEL_HEALTH": "`healthy`, `degraded`, `unhealthy` or `unknown` (agent; "
     "`unknown` also by the remediator when the agent is gone)",
     "LABEL_GPUS": "expected GPUs (agent)",
-    "LABEL_GPUS_HEALTHY": "usable GPUs: healthy or degraded, so that work may run on them; "
-    "what people read as `usable`, and the fields and metric of this name count (agent)",
+    "LABEL_GPUS_HEALTHY": "usable GPUs: healthy or degraded (agent)",
     "LABEL_INTERCONNECT": "`nvswitch`, `nvlink-mesh`, `nvlink-partial`, `pcie` or "
     "`single`: the design, not its present state (agent)",
     "LABEL_NVLINK_DOMAIN": "cluster UUID and clique of the NVLink domain (agent)",
@@ -44,57 +43,53 @@ MEANINGS = {
     "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
     "(remediator)",
     "ANNOTATION_SESSION": "the session and the previous state of the node, as JSON (remediator)",
-    "ANNOTATION_REPAIR": "on whatever asks for a repair step: request, step and adapter "
+    "ANNOTATION_REPAIR": "on the object of a repair request: request, step and adapter "
     "(remediator)",
-    "ANNOTATION_MOVED": "which labels moved others off the GPUs before a reset, and what comes "
-    "back (remediator, `policy.repair`)",
-    "ANNOTATION_SCALE_DOWN_DISABLED": "set with the taint and cordon, its prior value comes back "
+    "ANNOTATION_MOVED": "labels that moved pods off the GPUs before a reset, to be "
+    "restored (remediator)",
+    "ANNOTATION_SCALE_DOWN_DISABLED": "set with the taint and cordon; the release "
+    "restores its value (remediator)",
+    "ANNOTATION_DO_NOT_DISRUPT": "set with the taint and cordon; the release restores its "
+    "value (remediator)",
+    "CONDITION_NEEDS_RESET": "node condition: True requests a reset of GPUs of a drained "
+    "node (remediator)",
+    "CONDITION_NEEDS_RESTART": "node condition: True requests a reboot of a drained node "
     "(remediator)",
-    "ANNOTATION_DO_NOT_DISRUPT": "set with the taint and cordon, its prior value comes back "
-    "(remediator)",
-    "CONDITION_NEEDS_RESET": "node condition: True asks for a reset of GPUs of a drained node "
-    "(remediator, `policy.repair`)",
-    "CONDITION_NEEDS_RESTART": "node condition: True asks for a reboot of a drained node "
-    "(remediator, `policy.repair`)",
-    "CONDITION_NEEDS_REPLACE": "node condition: True asks for a replacement of a drained node "
-    "(remediator, `policy.repair`)",
-    "CONDITION_VALIDATED": "node condition: what the last test under load came to (remediator, "
-    "component `validate`)",
-    "ANNOTATION_UNABLE": "on the Lease `gpuward-remediator`: since when, and why, its holder does "
-    "nothing although it leads (remediator)",
-    "ANNOTATION_POLICY_UNREAD": "on the Lease: its holder is in Shadow, which nobody chose, since "
-    "no policy could be read since its start; what is wrong with it (remediator)",
-    "ANNOTATION_POLICY_LAST_GOOD": "on the Lease: its holder goes on by the last good policy; "
-    "what is wrong with the present one (remediator)",
-    "ANNOTATION_HOLD": "do not release, and why (people)",
-    "ANNOTATION_REPAIRED": "time and reason: closes what only an operator can close, if the "
-    "present "
-    "agrees (people)",
-    "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (people)",
+    "CONDITION_NEEDS_REPLACE": "node condition: True requests a replacement of a drained "
+    "node (remediator)",
+    "CONDITION_VALIDATED": "node condition: result of the last test under load (remediator)",
+    "ANNOTATION_UNABLE": "on the Lease: since when and why its holder cannot act (remediator)",
+    "ANNOTATION_POLICY_UNREAD": "on the Lease: no policy could be read since the start, "
+    "and why (remediator)",
+    "ANNOTATION_POLICY_LAST_GOOD": "on the Lease: the last good policy is used; what is "
+    "wrong with the present one (remediator)",
+    "ANNOTATION_HOLD": "do not release, and why (operators)",
+    "ANNOTATION_REPAIRED": "time and reason: closes incidents that need an operator, if "
+    "the readings agree (operators)",
+    "ANNOTATION_EXPECTED_GPUS": "how many GPUs the node should have (operators)",
     "ANNOTATION_RELEASE_GPU": "the agent closes NVML, and why (operators)",
-    "ANNOTATION_FABRIC_MODE": "`shared`: the NVSwitch fabric is divided into partitions "
-    "(`FABRIC_MODE=1`), so GPUs in none of them are not registered by design (people)",
-    "LABEL_OPT_OUT": "`true`: watched and reported, never touched; any other value opts nothing "
-    "out, which `why`, the page and `preflight` say (people)",
+    "ANNOTATION_FABRIC_MODE": "`shared`: the NVSwitch fabric has partitions "
+    "(`FABRIC_MODE=1`), so some GPUs are not registered by design (operators)",
+    "LABEL_OPT_OUT": "`true`: report only; other values have no effect, and `why`, the "
+    "page and `preflight` report them (operators)",
 }
 FORMER_NAMES = {one.formerly for one in kubectl_command.COMMANDS if one.formerly}
 
 PHASES = {
-    Phase.PENDING: "wants to act and waits; the message names for what",
+    Phase.PENDING: "a quarantine is due and waits; the message names for what",
     Phase.MARKED: "taint and cordon are set",
     Phase.DRAINING: "pods are being evicted within their budgets",
     Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
-    Phase.REPAIRING: "a repair step is on record or asked for; waits for the proof "
-    "that it happened",
+    Phase.REPAIRING: "a repair step is recorded or requested; waits until it is verified",
     Phase.VALIDATING: "the causes are closed; good health statuses must hold for `healthyFor`",
     Phase.RELEASED: "ended: the node is back in service",
     Phase.CANCELLED: "ended: an operator undid it, or the cause went before any action",
-    Phase.NODE_GONE: "ended: the node, or this node of that name, is no more",
+    Phase.NODE_GONE: "ended: the Node object is gone or was replaced",
 }
 
 
 def page() -> str:
-    """The entire page."""
+    """Return the page."""
     return "\n".join(
         [
             "# Reference",
@@ -222,13 +217,13 @@ def _policy() -> list[str]:
         "## Keys of the policy",
         "",
         (
-            "`[]` stands for each entry of a list, `NAME` for a name of yours. Durations are such "
-            "as `10m` or `1h30m`. What each is for: [policy](policy.md) shows the defaults, "
+            "`[]` means each entry of a list, `NAME` a name of your choice. Durations are "
+            "written as `10m` or `1h30m`. More: [policy](policy.md), "
             "[install](install.md#a-policy-of-your-own), [repair](repair.md), "
-            "[external](external.md) and [validate](validate.md) say more."
+            "[external](external.md), [validate](validate.md)."
         ),
         "",
-        *_table(("key", "takes", "default, or what the part is"), rows),
+        *_table(("key", "takes", "default, or meaning"), rows),
     ]
 
 
