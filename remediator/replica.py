@@ -258,7 +258,7 @@ class Replica:
         if (
             before is not None
             and after is not None
-            and node_health.word_of(before) != node_health.word_of(after)
+            and node_health.published_health(before) != node_health.published_health(after)
         ):
             self.housekeeping.check_soon(name)
         self.records.repair_reported(before, after)

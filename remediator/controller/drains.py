@@ -205,7 +205,7 @@ class Drains(EdgePart):
 
     async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
         """List the pods and plan; return the seconds until the next pass if nothing changes."""
-        if drain.steered in {d.Evicting.WATCH, d.Evicting.LOOK}:
+        if drain.steered in {d.Evicting.WATCH, d.Evicting.CONFIRM_IDLE}:
             return await self._watch(node, drain, session)
         began = self._clock.elapsed()
         listed = await self._reader.read(
@@ -236,7 +236,7 @@ class Drains(EdgePart):
 
     async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
         """On a drained node, find pods that bypassed the scheduler, and check if it is empty."""
-        close = drain.steered is d.Evicting.LOOK
+        close = drain.steered is d.Evicting.CONFIRM_IDLE
         # A repair needs an uncached list.
         pods = await (self._reader.pods_on(node) if close else self._reader.pods_seen(node))
         now = self._clock.now()

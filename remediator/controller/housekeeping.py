@@ -154,7 +154,7 @@ class Housekeeping(EdgePart):
     async def _say(self, name: str, health: HealthView, now: float) -> None:
         """Set or clear `silentSince`; a node that has it is checked again until it is cleared."""
         agents, since = self._world.caches.agents, self._world.observing_since
-        write = node_health.say_silent(health, agents, since, now)
+        write = node_health.set_silent(health, agents, since, now)
         silent = bool(health.status.silent_since)
         if write is not None and (await self._gateway.send(write)).result is Result.DONE:
             silent = bool(write.since)

@@ -59,7 +59,7 @@ class RepairObjects:
             served = (await self._groups.served()).get(group, "")
             if not served:
                 return self._no(
-                    ReadState.NOT_SERVED, f"the API server does not serve {address.words}"
+                    ReadState.NOT_SERVED, f"the API server does not serve {address.text}"
                 )
             address = replace(address, api_version=f"{group}/{served}")
         try:
@@ -88,24 +88,24 @@ class RepairObjects:
             return self._decoded(address, answer)
         if answer.is_not_found(address.name):
             return replace(
-                self._no(ReadState.ABSENT, f"there is no {address.words}"),
+                self._no(ReadState.ABSENT, f"there is no {address.text}"),
                 api_version=address.api_version,
             )
         if answer.code == 404:
-            return self._no(ReadState.NOT_SERVED, f"the API server does not serve {address.words}")
+            return self._no(ReadState.NOT_SERVED, f"the API server does not serve {address.text}")
         text = answer.sentence()
         if answer.code == 403:
-            why = f"the remediator may not read {address.words} ({text})"
+            why = f"the remediator may not read {address.text} ({text})"
             return self._no(ReadState.FORBIDDEN, f"{why}; install the component of its adapter")
-        return self._no(ReadState.UNREAD, f"{address.words} cannot be read: {text}")
+        return self._no(ReadState.UNREAD, f"{address.text} cannot be read: {text}")
 
     def _decoded(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
         if len(answer.body) > _MAX_BYTES:
-            return self._no(ReadState.UNREAD, f"{address.words} is larger than 512 KiB")
+            return self._no(ReadState.UNREAD, f"{address.text} is larger than 512 KiB")
         try:
             found = msgspec.json.decode(answer.body, type=dict[str, Any])
         except tolerant.UNREADABLE:
-            return self._no(ReadState.UNREAD, f"{address.words} is no object")
+            return self._no(ReadState.UNREAD, f"{address.text} is no object")
         return ObjectSeen(
             state=ReadState.FOUND,
             read_at=self._clock.now(),

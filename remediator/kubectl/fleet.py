@@ -77,7 +77,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
         rows.append(
             NodeSummary(
                 metadata={"name": name},
-                health=state.word,
+                health=state.value,
                 gpus_healthy=health.status.gpus_healthy if health is not None else "",
                 reason=_reason(health, session, state.code)
                 or ("CordonedByOthers" if cordoned else ""),

@@ -30,7 +30,7 @@ from rules.drain.eviction import EvictionKind, classify, matching
 from rules.drain.gangs import gangs_of
 from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import plan_drain
-from rules.fleet.forecast import Forecast, Foreseen
+from rules.fleet.forecast import Forecast, NodeForecast
 from rules.policy.policy import Policy
 from rules.session import exclusions, external, observation
 from rules.session.causes import (
@@ -125,7 +125,7 @@ async def planned(
     assessed = forecast.judged(gangs)
     plans = []
     foreseen = forecast.copied()
-    for name, found in sorted(forecast.foreseen().items()):
+    for name, found in sorted(forecast.nodes().items()):
         if name not in shown and (options.nodes or selector):
             continue
         made = await _node_plan(cluster, found, foreseen, pods)
@@ -139,7 +139,7 @@ async def planned(
     elif policy.mode == Mode.SHADOW:
         lines.append(_IN_SHADOW)
     for line in assessed.lines:
-        standing = f": {line.standing}, no detector takes another" if line.standing else ""
+        standing = f": {line.usage}, no detector takes another" if line.usage else ""
         lines.append(f"budget: {line.clause}{standing}")
     if (breaker := assessed.breaker.refusal) is not None:
         # Its sentence stands with the nodes that it holds.
@@ -230,7 +230,7 @@ def _details(one: NodePlan, *, wide: bool) -> list[str]:
 
 async def _node_plan(
     cluster: Cluster,
-    found: Foreseen,
+    found: NodeForecast,
     snapshot: FleetSnapshot,
     pods: Mapping[str, tuple[PodView, ...]],
 ) -> NodePlan | None:
@@ -293,7 +293,7 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
     return f"repair: {first.step} would be {how} of {first.adapter} once it is drained"
 
 
-def _next_step(found: Foreseen, snapshot: FleetSnapshot) -> NodePlan:
+def _next_step(found: NodeForecast, snapshot: FleetSnapshot) -> NodePlan:
     """What is done, what after a wait, and why not more; `snapshot` is the fleet as foreseen."""
     session, decision = found.after, found.decision
     taint = _TAINTS[snapshot.policy.parts]

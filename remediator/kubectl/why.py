@@ -278,7 +278,7 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
         state = "in service" if not look.node.spec.unschedulable else "cordoned, not by gpuward"
         if quarantine_taint.quarantined(look.node):
             state = "tainted and cordoned by gpuward without an open session; being removed"
-        return f"{look.name}: {look.health_now.word}, {state}{decided}"
+        return f"{look.name}: {look.health_now.value}, {state}{decided}"
     status = session.status
     since = timestamps.age(status.phase_since or session.metadata.creation_timestamp, look.now)
     texts = look.shadow_texts

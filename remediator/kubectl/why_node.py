@@ -137,7 +137,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         since = (
             f" for {timestamps.age(status.silent_since, look.now)}" if status.silent_since else ""
         )
-        state = look.health_now.word
+        state = look.health_now.value
         if state == node_health.UNKNOWN:
             last = f"the last health status, {written} ago, was {text}"
             yield f"{state}: {look.stale}{since}; {last}"

@@ -118,7 +118,7 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
         name=node.name,
         pool=pool,
         rack=rack,
-        health=state.health_now(node).word.lower(),
+        health=state.health_now(node).value.lower(),
         gpus=_count(node.labels.get(LABEL_GPUS)),
         gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
         marks=_gpu_states(watched.status) if watched is not None else (),

@@ -214,7 +214,7 @@ def node_page(name: str, state: PageState) -> NodePage | None:
     stale = ""
     if node is not None and health is not None:
         found = state.health_now(node)
-        stale = found.why if found.word == node_health.UNKNOWN else ""
+        stale = found.why if found.value == node_health.UNKNOWN else ""
     happened = node_timeline(sessions, status, now)
     return NodePage(
         replica=state.replica,

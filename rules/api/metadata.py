@@ -11,11 +11,11 @@ from rules.api import timestamps
 DOUBT_FIELD: Any = msgspec.field(name="gpuward.io/doubt", default="")
 """The field `doubt` of a view: never on the wire, set by `rules.text.tolerant`."""
 _MAX_ID: Final = 64
-"""Room for a UID or boot id in the objects that we write (`daemonset/crds`)."""
+"""The longest UID or boot ID in gpuward's objects (`daemonset/crds`)."""
 
 
 def bounded_id(text: str) -> str:
-    """An id as we write it: one that is longer than any real one is known by its hash."""
+    """Return the ID, or its hash if it is too long."""
     if len(text) <= _MAX_ID:
         return text
     return f"sha256-{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:48]}"
@@ -26,7 +26,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class OwnerReference(View, frozen=True, kw_only=True):
-    """Who made this object; `controller` flags the one that manages it."""
+    """An owner of the object; `controller` flags the one that manages it."""
 
     api_version: str = ""
     kind: str = ""
@@ -41,7 +41,7 @@ class OwnerReference(View, frozen=True, kw_only=True):
 
 
 class ObjectMeta(View, frozen=True, kw_only=True):
-    """The metadata every rule may need. `managedFields` is only in `FreshMeta`."""
+    """The metadata that rules read. Only `FreshMeta` has `managedFields`."""
 
     name: str = ""
     namespace: str = ""
@@ -57,7 +57,7 @@ class ObjectMeta(View, frozen=True, kw_only=True):
 
     @property
     def created_at(self) -> float:
-        """Seconds since the epoch; 0.0 where the object carries no creation time."""
+        """Seconds since the epoch; 0.0 without a creation time."""
         return timestamps.parse_time(self.creation_timestamp) or 0.0
 
     @property
@@ -67,7 +67,7 @@ class ObjectMeta(View, frozen=True, kw_only=True):
 
 
 class Writer(View, frozen=True, kw_only=True):
-    """Who wrote to the object last at `time`, by the API server's clock."""
+    """A client that wrote to the object, last at `time` by the API server's clock."""
 
     manager: str = ""
     operation: str = ""
@@ -81,7 +81,7 @@ class ManagedField(Writer, frozen=True, kw_only=True):
     fields_v1: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
 
     def claims(self, path: Sequence[str]) -> bool:
-        """Whether the field at `path`, each step as `f:NAME`, is one of these."""
+        """Return whether this manager owns the field at `path`, each step as `f:NAME`."""
         fields: object = self.fields_v1
         for step in path:
             if not isinstance(fields, dict) or step not in fields:
@@ -91,21 +91,19 @@ class ManagedField(Writer, frozen=True, kw_only=True):
 
 
 class TimedMeta(ObjectMeta, frozen=True, kw_only=True):
-    """Metadata with who wrote when, and not what."""
+    """Metadata with the writers and their times, without fields."""
 
     managed_fields: tuple[Writer, ...] = ()
 
 
 class FreshMeta(TimedMeta, frozen=True, kw_only=True):
-    """Metadata with its managers: decoded from single GETs only, never kept for an entire
-    fleet.
-    """
+    """Metadata with managed fields, from single GETs only, because they are large."""
 
     managed_fields: tuple[ManagedField, ...] = ()
 
 
 class ListMeta(View, frozen=True, kw_only=True):
-    """Of a page: where the watch may start and where the next page begins."""
+    """Metadata of a list: where a watch can start, and the token of the next page."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")

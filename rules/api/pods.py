@@ -1,8 +1,8 @@
-"""A Pod, its containers and its owners as the drain rules read them.
+"""Views of Pods, their containers, owners and volumes for the drain rules.
 
-What counts as a GPU is what NVIDIA's device plugin hands out: whole GPUs, GPUs shared by
-time-slicing or MPS, and MIG devices. Other resources of that vendor (network adapters, virtual
-functions, counters of other plugins) hold no GPU.
+A GPU is a resource of NVIDIA's device plugin: entire GPUs, GPUs shared by time-slicing or MPS, and
+MIG devices. Other resources of the vendor (network adapters, virtual functions, other plugins) are
+no GPUs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,17 +36,18 @@ class Container(View, frozen=True, kw_only=True):
     name: str = ""
     resources: ResourceNeeds = ResourceNeeds()
     restart_policy: str = ""
-    """`Always` makes an init container a sidecar: it runs as long as the pod."""
+    """`Always` makes an init container a sidecar, which runs as long as the pod."""
 
 
 def passed_through(containers: Iterable[Container]) -> int:
-    """GPUs of a virtual machine's pod, passed through or cut into virtual ones.
+    """Return the passed-through or virtual GPUs of a virtual machine's pod.
 
-    KubeVirt's administrator names those resources (`nvidia.com/GA102GL_A10`), so any device of the
-    vendor counts: a network adapter taken for a GPU costs a wait, a GPU taken for none a machine.
+    KubeVirt's administrator chooses those resource names (`nvidia.com/GA102GL_A10`), so all
+    devices of the vendor count. To count a network adapter only delays a repair; to miss a GPU
+    would end a virtual machine.
     """
     devices = (
-        _whole(amount)
+        _count(amount)
         for container in containers
         for name, amount in container.resources.limits.items()
         if name.startswith(_VENDOR) and name not in _GPU and not name.startswith(_MIG)
@@ -55,19 +56,19 @@ def passed_through(containers: Iterable[Container]) -> int:
 
 
 def gpu_amounts(amounts: Mapping[str, str]) -> dict[str, int]:
-    """The GPU resources among `amounts`, by name."""
+    """Return the GPU resources in `amounts`, by name."""
     found = {}
     for name, amount in amounts.items():
         if name in _GPU or name.startswith(_MIG):
-            found[name] = _whole(amount)
+            found[name] = _count(amount)
     return found
 
 
 def gpus_of(containers: Iterable[Container], init: Iterable[Container] = ()) -> int:
-    """GPUs that the pod holds at its peak, as the scheduler counts them.
+    """Return the most GPUs that the pod uses at a time, as the scheduler counts them.
 
-    Containers and sidecars run together; an init container runs before the containers, beside the
-    sidecars that started earlier.
+    Containers and sidecars run together. An init container runs before the containers, together
+    with the sidecars that started earlier.
     """
     needs = [_needs(container) for container in containers]
     sidecars: list[dict[str, int]] = []
@@ -94,8 +95,8 @@ def _total(needs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return found
 
 
-def _whole(amount: str) -> int:
-    """An entire number of devices; 0 for anything that is none."""
+def _count(amount: str) -> int:
+    """Return the number of devices; 0 for an invalid quantity."""
     number = amount.rstrip("kKMi")
     factor = _SUFFIX.get(amount[len(number) :], 0) if number != amount else 1
     if not (number.isascii() and number.isdigit() and len(number) <= 9):
@@ -126,7 +127,6 @@ class Volume(View, frozen=True, kw_only=True):
     """One volume: only whether it is an emptyDir or a claim matters."""
 
     name: str = ""
-    """Only whether it is there matters, not how it is made."""
     persistent_volume_claim: ClaimSource | None = None
 
 
@@ -144,20 +144,20 @@ class PodClaim(View, frozen=True, kw_only=True):
 
 
 class PodClaimStatus(View, frozen=True, kw_only=True):
-    """How the claim is called that was made from a template."""
+    """The name of a claim that was created from a template."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
 class ExtendedClaimStatus(View, frozen=True, kw_only=True):
-    """The claim that the scheduler made for resources which a container asks for by name."""
+    """The claim that the scheduler created for extended resources of a container."""
 
     resource_claim_name: str = ""
 
 
 class PodSpec(View, frozen=True, kw_only=True):
-    """The part of a pod's spec that decides how it leaves."""
+    """The part of a pod's spec that matters for its eviction."""
 
     node_name: str = ""
     priority: int | None = None
@@ -172,7 +172,7 @@ class PodSpec(View, frozen=True, kw_only=True):
 
 
 class ContainerState(View, frozen=True, kw_only=True):
-    """Which of the three states a container is in; the contents do not matter."""
+    """The state of a container; only which one is set matters."""
 
     running: Any = None
     terminated: Any = None
@@ -208,7 +208,7 @@ class PodStatus(View, frozen=True, kw_only=True):
 
 
 class PodMeta(ObjectMeta, frozen=True, kw_only=True):
-    """A terminating pod also says how long its grace is."""
+    """Metadata with the grace period of a terminating pod."""
 
     deletion_grace_period_seconds: int | None = None
 
@@ -220,17 +220,17 @@ class PodView(View, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
     claimed_gpus: int = msgspec.field(name="gpuward.io/claimedGpus", default=0)
-    """GPUs of its ResourceClaims: never on the wire, set by who read them."""
+    """GPUs of its ResourceClaims; never on the wire, set after the claims are read."""
     doubt: str = DOUBT_FIELD
 
     @property
     def key(self) -> str:
-        """`namespace/name`: how sentences name a pod."""
+        """`namespace/name`: the pod's name in messages."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def uid(self) -> str:
-        """The pod's UID: what queues and outcomes are keyed by."""
+        """The pod's UID, the key of queues and outcomes."""
         return self.metadata.uid
 
     @property
@@ -240,17 +240,17 @@ class PodView(View, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether it ended by itself and holds no device any more."""
+        """Whether it has completed and uses no device any more."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def terminating(self) -> bool:
-        """Whether somebody already deleted or evicted it."""
+        """Whether it is deleted or evicted already."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def gpus(self) -> int:
-        """GPUs (or MIG devices) it holds."""
+        """The number of its GPUs or MIG devices."""
         held = gpus_of(self.spec.containers, self.spec.init_containers) + self.claimed_gpus
         if self.metadata.labels.get(_KUBEVIRT) == _LAUNCHER:
             held += passed_through(self.spec.containers)
@@ -258,19 +258,17 @@ class PodView(View, frozen=True, kw_only=True):
 
 
 def unreadable_pod(key: str, node: str) -> PodView:
-    """A pod of which nothing but (perhaps) `namespace/name` is understood: it is there."""
+    """Return a placeholder for a pod that cannot be read, except for its name."""
     namespace, _, name = key.rpartition("/")
     return PodView(
         metadata=PodMeta(name=name, namespace=namespace, uid=f"unread {key}"),
         spec=PodSpec(node_name=node),
-        doubt="nothing of it is understood",
+        doubt="the object is unreadable",
     )
 
 
 class OwnerView(View, frozen=True, kw_only=True):
-    """Any object of an owner chain: Job, JobSet, ReplicaSet, a custom resource. Only who it is and
-    whose: its spec may be anything.
-    """
+    """Any object of an owner chain: Job, JobSet, ReplicaSet, a custom resource."""
 
     api_version: str = ""
     kind: str = ""
@@ -278,7 +276,7 @@ class OwnerView(View, frozen=True, kw_only=True):
 
 
 class PodTemplateSpec(View, frozen=True, kw_only=True):
-    """Where the pods of a DaemonSet may run."""
+    """Node selector and tolerations of a DaemonSet's pods."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
@@ -291,7 +289,7 @@ class PodTemplate(View, frozen=True, kw_only=True):
 
 
 class DaemonSetSpec(View, frozen=True, kw_only=True):
-    """The part of a DaemonSet that decides whether its pods can come back under our taint."""
+    """The part of a DaemonSet that shows whether its pods tolerate the quarantine taint."""
 
     template: PodTemplate = PodTemplate()
 
@@ -337,7 +335,7 @@ class ClaimView(View, frozen=True, kw_only=True):
 
 
 def is_own_job(pod: PodView, own_namespace: str) -> bool:
-    """Whether the pod is one of our tests or repairs: in our namespace, and so labelled."""
+    """Return whether the pod belongs to a test or repair Job of gpuward."""
     meta = pod.metadata
     named = meta.labels.get(LABEL_NAME) == "gpuward"
     ours = named and meta.labels.get(LABEL_COMPONENT) in _JOBS

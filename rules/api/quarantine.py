@@ -1,8 +1,7 @@
-"""GPUQuarantine and GPUWardPause as they travel: one session on one node, kept as history.
+"""GPUQuarantine (one session of one node, kept as history) and GPUWardPause.
 
-The remediator writes `status`; detectors (through the remediator) and people write `spec`.
-Everything a session needs after a restart is in here or on the node's own quarantine; nothing is
-kept in memory only.
+The remediator writes `status`. Detectors (through the remediator) and operators write `spec`. All
+state that a session needs after a restart is in this object or in the node's annotation.
 """
 
 import enum
@@ -22,7 +21,7 @@ MAX_MESSAGE = 1024
 
 
 class Phase(enum.StrEnum):
-    """Where a session stands; the label on the node carries the lower-case spelling."""
+    """The phase of a session; the node label has it in lower case."""
 
     PENDING = "Pending"
     MARKED = "Marked"
@@ -36,18 +35,16 @@ class Phase(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True once the session is history and its taint and cordon is off."""
+        """Whether the session has ended and its taint and cordon are removed."""
         return self in {Phase.RELEASED, Phase.CANCELLED, Phase.NODE_GONE}
 
 
 NOT_TAINTED_YET: Final = frozenset({"", Phase.PENDING})
-"""Phases of a session whose node carries no quarantine of it yet, also before anybody wrote
-one.
-"""
+"""Phases of a session whose node is not tainted yet; "" before the first status."""
 
 
 class Mode(enum.StrEnum):
-    """Whether the remediator acts or only says what it would do."""
+    """Whether the remediator acts or only reports what it would do."""
 
     SHADOW = "Shadow"
     ENFORCE = "Enforce"
@@ -63,14 +60,12 @@ class Cause(Wire, frozen=True):
     message: str = ""
     by: str = ""
     at: str = ""
-    """When an operator said it, or when it joined a session that was open; "" where it opened the
-    session, and in what older releases or people by hand wrote."""
+    """When an operator requested it, or when it joined an open session; "" for the first cause and
+    in objects of older releases."""
 
 
 def most_severe(causes: Iterable[Cause]) -> Cause | None:
-    """What to name where there is room for one cause: the most severe, as the health status
-    chooses its own; of equals the first.
-    """
+    """Return the most severe cause, ranked as in the health status; the first of equal ones."""
     return max(
         causes,
         key=lambda cause: (severity_rank(cause.severity), xid.asks_for(cause.reason)),
@@ -79,34 +74,33 @@ def most_severe(causes: Iterable[Cause]) -> Cause | None:
 
 
 def most_severe_reason(causes: Iterable[Cause]) -> str:
-    """Its reason, or who reports it where it has none; "" without a cause."""
+    """Return the reason or source of the most severe cause; "" without a cause."""
     first = most_severe(causes)
     return first.reason or first.source if first is not None else ""
 
 
 class ReleaseRequest(Wire, frozen=True):
-    """An operator asks for release now."""
+    """A request of an operator to release the node now."""
 
     by: str = ""
     reason: str = ""
     at: str = ""
-    """When they said it; "" where nobody noted it."""
+    """When it was requested; "" if unknown."""
 
 
 class RepairRequest(Wire, frozen=True):
-    """An operator lets one repair step go."""
+    """The approval of one repair step by an operator."""
 
     step: str = ""
     by: str = ""
     reason: str = ""
-    """Their own words, for the record: bounded and escaped where they are shown, never read."""
+    """The operator's reason: bounded and escaped in output, never evaluated."""
     at: str = ""
-    """When they said it: a word holds for the faults that were there then. "" where nobody noted
-    it."""
+    """When it was approved; it holds for the faults at that time. "" if unknown."""
 
 
 class QuarantineSpec(Wire, frozen=True):
-    """What was asked for. People need only `nodeName` and one Human cause."""
+    """The requested quarantine. Operators need only `nodeName` and one Human cause."""
 
     node_name: str
     node_uid: str = msgspec.field(name="nodeUID", default="")
@@ -140,11 +134,11 @@ class Pods(Wire, frozen=True):
 
     named: tuple[PodNote, ...] = ()
     more: int | None = None
-    """None where all are named."""
+    """None if all are named."""
 
     @property
     def total(self) -> int:
-        """How many there are in all."""
+        """The number of pods."""
         return len(self.named) + (self.more or 0)
 
     @property
@@ -154,14 +148,14 @@ class Pods(Wire, frozen=True):
 
 
 def pods_of(notes: Iterable[PodNote], most: int = MAX_NAMED) -> Pods:
-    """All of them counted, at most `most` by name, each cut to what the definition allows."""
+    """Return all of them counted and at most `most` of them named."""
     ordered = sorted(notes, key=lambda note: note.name)
     named = (PodNote(name=n.name[:MAX_NAME], why=n.why[:MAX_NAME]) for n in ordered[:most])
     return Pods(named=tuple(named), more=max(0, len(ordered) - most) or None)
 
 
 class BlockedBy(Wire, frozen=True):
-    """One thing that keeps pods on the node, with what an operator can do about it."""
+    """A blocker that keeps pods on the node, and its remedy."""
 
     pdb: str = ""
     pods: Pods = Pods()
@@ -181,24 +175,24 @@ class DrainStatus(Wire, frozen=True):
     left_by_policy: Pods = Pods()
     left_by_failure: Pods = Pods()
     force_refused: str = ""
-    """Why the API server refused to delete pods past the drain's time, as a reason."""
+    """The reason why the API server refused forced deletions after the drain timeout."""
     started_at: str = ""
     suspended_seconds: int = 0
 
 
 class TimelineEntry(Wire, frozen=True):
-    """One step of the session, for people."""
+    """One step of the session."""
 
     at: str
     step: str
     subject: str = ""
-    """What it is about, where the step needs one: the repair step let go, the pod deleted."""
+    """The object of the step: the approved repair step, the deleted pod."""
     message: str = ""
     by: str = ""
 
 
 class RepairGpu(Wire, frozen=True):
-    """One GPU as it was before a repair step; accused when a cause names it."""
+    """One GPU before a repair step; `accused` if a cause names it."""
 
     uuid: str
     serial: str = ""
@@ -206,7 +200,7 @@ class RepairGpu(Wire, frozen=True):
 
 
 class RepairBefore(Wire, frozen=True):
-    """The node as it was when a repair step was decided: its proof compares with this."""
+    """The node before a repair step; the verification compares with it."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
     node_uid: str = msgspec.field(name="nodeUID", default="")
@@ -215,94 +209,90 @@ class RepairBefore(Wire, frozen=True):
 
 
 class RepairState(enum.StrEnum):
-    """What became of one repair step."""
+    """The state of one repair step."""
 
     PLANNED = "Planned"
-    """On record; the call that asks for it may or may not have been sent."""
+    """Recorded; the request may or may not have been sent."""
     HELD = "Held"
-    """Planned, and something forbids it for now."""
+    """Planned, but not allowed for now."""
     ASKED = "Asked"
     PROVEN = "Proven"
     FAILED = "Failed"
     WITHDRAWN = "Withdrawn"
-    """Nobody wants it any more, or an operator ended the session first."""
+    """Not needed any more, or an operator ended the session first."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is expected of it any more."""
+        """Whether the step is finished."""
         return self in {RepairState.PROVEN, RepairState.FAILED, RepairState.WITHDRAWN}
 
 
 class RepairTarget(Wire, frozen=True):
-    """The object that a repair step is asked through, as it was found when the step was
-    decided.
-    """
+    """The object through which a repair step is requested, as read before the step."""
 
     api_version: str = ""
     resource: str = ""
     namespace: str = ""
     name: str = ""
     uid: str = ""
-    """"" for one that the step itself creates."""
+    """Empty for an object that the step creates."""
 
 
 class RepairAttempt(Wire, frozen=True):
-    """One step of the repair ladder, written before anybody is asked for it."""
+    """One step of the repair ladder, recorded before it is requested."""
 
     step: str
     adapter: str = ""
     attempt: int = 1
     started_at: str = ""
     asked_at: str = ""
-    """When the call was accepted, or found standing; "" while nobody is known to have been asked,
-    and in objects written before this was recorded."""
+    """When the request was accepted or found; "" before that, and in objects of older releases."""
     ended_at: str = ""
     object: str = ""
     target: RepairTarget | None = None
     before: RepairBefore = RepairBefore()
     action: dict[str, Any] | None = None
-    """What the adapter did for the step when it was decided, as in the policy file. The request is
-    followed and taken back by it, whatever the policy says meanwhile. None in entries of older
-    releases: the policy of now counts for those.
+    """The adapter's action for the step at the decision, as in the policy file. It is used to
+    follow and withdraw the request, even if the policy changes. None in entries of older releases,
+    which use the current policy.
     """
     cleared: tuple[str, ...] = ()
-    """`label=value` of each label of the Node by which others were moved off its GPUs, with its
-    value of before, which comes back."""
+    """`label=value` of each Node label that was changed to free the GPUs, with the prior value."""
     state: str = ""
     proof: str = ""
 
     @property
     def counts(self) -> bool:
-        """Whether the step counts as tried: one that was withdrawn before anybody was asked is
-        free to be taken again, for what would follow it loses more.
+        """Whether the step counts as tried. A step that was withdrawn before its request does not,
+        since the next step would be more disruptive.
         """
         return self.state != RepairState.WITHDRAWN or bool(self.asked_at)
 
     @property
     def in_vain(self) -> bool:
-        """Whether somebody was asked and the node did not come out of it."""
+        """Whether the step was requested and failed."""
         return self.state == RepairState.FAILED and bool(self.asked_at)
 
 
 class ValidationState(enum.StrEnum):
-    """What became of one test under load."""
+    """The state of one test under load."""
 
     PLANNED = "Planned"
-    """On record; its Job may or may not have been made."""
+    """Recorded; its Job may or may not exist."""
     ASKED = "Asked"
-    """Its Job is there."""
+    """Its Job exists."""
     PASSED = "Passed"
     FAILED = "Failed"
     UNKNOWN = "Unknown"
-    """It could not be run, or said nothing that can be believed: never a pass."""
+    """It did not run or has no valid result. This is never a pass."""
     OUTDATED = "Outdated"
-    """It passed, and a cause came back after it."""
+    """It passed, but a cause returned later."""
     WITHDRAWN = "Withdrawn"
-    """It is not needed any more, or an operator ended the session first."""
+    """Not needed any more, or an operator ended the session first."""
 
 
 class ValidationCheck(Wire, frozen=True):
-    """One thing that the test measured, as its Job says."""
+    """One measurement of the test, as its Job reports it."""
 
     id: str
     gpu: str = ""
@@ -314,10 +304,10 @@ class ValidationCheck(Wire, frozen=True):
 
 
 class ValidationAttempt(Wire, frozen=True):
-    """One test under load before a release, written before its Job is made."""
+    """One test under load before a release, recorded before its Job is created."""
 
     object: str
-    """What its Job is called."""
+    """The name of its Job."""
     attempt: int = 1
     provider: str = ""
     template: str = ""
@@ -333,15 +323,14 @@ class ValidationAttempt(Wire, frozen=True):
 
 
 class QuarantineStatus(Wire, frozen=True):
-    """Where the session stands. `drain` is present from the first drain pass on."""
+    """The state of the session. `drain` is set from the first drain pass on."""
 
     mode: str = ""
     phase: str = ""
     phase_since: str = ""
     boot_id: str = msgspec.field(name="bootID", default="")
     reason: str = ""
-    """`gravest_reason` of the causes, for whoever prints one path; "" in what an older release
-    wrote."""
+    """`most_severe_reason` of the causes, for printer columns; "" in objects of older releases."""
     message: str = ""
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None
@@ -360,15 +349,15 @@ class PauseScope(Wire, frozen=True):
 
 
 class PauseEnded(Wire, frozen=True):
-    """Who ended a pause before its time. For the record alone: what ends a pause is `until`."""
+    """Who ended a pause early. Only a record: `until` ends a pause."""
 
     by: str = ""
     until: str = ""
-    """When it would have ended by itself; "" for never."""
+    """The original end; "" for never."""
 
 
 class PauseSpec(Wire, frozen=True):
-    """An operator says: no new disruption in this scope, until then."""
+    """A pause of new quarantines and evictions in this scope."""
 
     scope: PauseScope = PauseScope()
     reason: str = ""

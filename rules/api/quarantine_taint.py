@@ -1,10 +1,8 @@
-"""The taint and cordon: what a session puts on its node, in one patch, and how it comes off again.
+"""Build the patches that taint and cordon a node, and that remove the taint and cordon again.
 
-The taint and cordon describes itself: the session annotation carries the prior state, so crash
-safety, cancel, uninstall and orphan clean-up are one rule: reverse to the recorded state, touch
-nothing foreign. Called by `rules.session.decide` (through `rules.session.phases`) and by
-`uninstall`. Every patch carries `metadata.resourceVersion`, because a taint list is replaced as a
-unit.
+The session annotation records the prior state of the node. Release, cancel, uninstall and cleanup
+all restore that state and keep everything else. Every patch has `metadata.resourceVersion`,
+because a taint list is replaced as a unit.
 """
 
 from collections.abc import Sequence
@@ -26,12 +24,12 @@ AUTOSCALER_ANNOTATIONS: Final = (
 EFFECT: Final = "NoSchedule"
 CORDONED: Final = "its cordon"
 _ENDS_WITHIN_S: Final = 120.0
-"""How long after the end of a session its last writes on the node may come."""
+"""How long after the end of a session its last writes to the node may arrive."""
 _AUTOSCALER_VALUE: Final = "true"
 
 
 class QuarantineState(StrEnum):
-    """How the node looks against the session that should have quarantined it."""
+    """The state of a session's taint and cordon on the node."""
 
     ABSENT = "Absent"
     """Neither annotation nor taint."""
@@ -42,31 +40,31 @@ class QuarantineState(StrEnum):
     FOREIGN = "Foreign"
     """The annotation names another session."""
     UNRECORDED = "Unrecorded"
-    """Our taint without a readable annotation: the prior state is not known any more."""
+    """gpuward's taint without a valid annotation: the prior state is unknown."""
 
     @property
     def undone(self) -> bool:
-        """Whether somebody took a part of the taint and cordon off."""
+        """Whether another client removed a part."""
         return self in {QuarantineState.UNCORDONED, QuarantineState.UNTAINTED}
 
 
 def read_note(node: NodeView) -> QuarantineNote | None:
-    """The node's session annotation; None where there is none or nobody can read it."""
+    """Return the node's session annotation; None if there is none or it is invalid."""
     return evidence.note_of(node.annotations)
 
 
 def own_taint(node: NodeView) -> Taint | None:
-    """Our taint on the node, if it is there."""
+    """Return gpuward's taint of the node, if it has one."""
     return next((taint for taint in node.spec.taints if taint.key == names.TAINT_QUARANTINE), None)
 
 
 def quarantined(node: NodeView) -> bool:
-    """Whether anything of a taint and cordon is on the node."""
+    """Return whether the node has any part of a quarantine."""
     return names.ANNOTATION_SESSION in node.annotations or own_taint(node) is not None
 
 
 def quarantine_state(node: NodeView, session: str) -> QuarantineState:
-    """Compare what is on the node with what `session` should have put there."""
+    """Return the state of the taint and cordon of `session` on the node."""
     note = read_note(node)
     tainted = own_taint(node) is not None
     if note is None:
@@ -91,11 +89,11 @@ def quarantine_patch(
     restored_boot: str = "",
     restored: bool = False,
 ) -> dict[str, Any]:
-    """Everything the session puts on the node. Applied again, it restores what was taken off;
-    of the recorded prior state stays what nobody has changed since. `restored_boot` and `restored`
-    record why it is restored: after the uncordon of a boot, or of another controller.
+    """Return the patch that taints, cordons and annotates the node.
 
-    Who cordoned the node before is recorded where `node` is a `FreshNode`.
+    Applied again, it restores removed parts and updates the recorded prior state. `restored_boot`
+    and `restored` record why: after an uncordon at boot, or by another controller. The manager of
+    a prior cordon is recorded if `node` is a `FreshNode`.
     """
     note = read_note(node)
     if note is None or note.session != session:
@@ -111,7 +109,7 @@ def quarantine_patch(
             },
         )
     else:
-        note = _still_prior(note, node)
+        note = _updated_note(note, node)
     if restored_boot:
         note = msgspec.structs.replace(note, restored_boot=restored_boot)
     if restored:
@@ -140,18 +138,18 @@ def quarantine_patch(
     }
 
 
-def _still_prior(note: QuarantineNote, node: NodeView) -> QuarantineNote:
-    """The note without what others changed of the prior state since it was recorded.
+def _updated_note(note: QuarantineNote, node: NodeView) -> QuarantineNote:
+    """Return the note with the prior state updated by changes of other clients.
 
-    A cordon that is off now was taken back by its owner. An operator's cordon is the exception: a
-    operator's own uncordon ends the session, so another program took it off, and the cordon stays.
-    An autoscaler annotation that has lost our value was changed by its owner.
+    A prior cordon that is removed now was removed by its owner. An operator's cordon is kept,
+    because an operator's uncordon would have ended the session, so another program removed it. An
+    autoscaler annotation without gpuward's value was changed by its owner.
     """
-    by_person = node_managers.kind_of(note.prior_by) is ManagerKind.INTERACTIVE
+    by_operator = node_managers.kind_of(note.prior_by) is ManagerKind.INTERACTIVE
     values = {name: node.annotations.get(name) for name in note.prior_annotations}
     return msgspec.structs.replace(
         note,
-        prior_unschedulable=note.prior_unschedulable and (node.spec.unschedulable or by_person),
+        prior_unschedulable=note.prior_unschedulable and (node.spec.unschedulable or by_operator),
         prior_annotations={
             name: prior if values[name] == _AUTOSCALER_VALUE else values[name]
             for name, prior in note.prior_annotations.items()
@@ -159,17 +157,17 @@ def _still_prior(note: QuarantineNote, node: NodeView) -> QuarantineNote:
     )
 
 
-_SELDOM: Final = ("priorBy", "restoredBoot", "restoredAt")
+_RARE: Final = ("priorBy", "restoredBoot", "restoredAt")
 
 
 def _recorded(note: QuarantineNote) -> dict[str, Any]:
-    """The note as it is written: what is seldom known is left out where it is empty."""
+    """Return the note as JSON types, without rare fields that are empty."""
     recorded: dict[str, Any] = msgspec.to_builtins(note)
-    return {name: value for name, value in recorded.items() if value or name not in _SELDOM}
+    return {name: value for name, value in recorded.items() if value or name not in _RARE}
 
 
 def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
-    """Only the label: where the session stands, for `kubectl get nodes -L`."""
+    """Return the patch of the phase label, for `kubectl get nodes -L`."""
     return {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
@@ -179,7 +177,7 @@ def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
 
 
 def release_patch(node: NodeView) -> dict[str, Any]:
-    """The reverse: our parts off, the recorded prior state back, nothing foreign touched."""
+    """Return the patch that removes gpuward's parts and restores the prior state."""
     note = read_note(node)
     claimed = _annotations_of_others(node)
     annotations: dict[str, str | None] = {
@@ -210,11 +208,11 @@ def release_patch(node: NodeView) -> dict[str, Any]:
 
 
 def stray_taints(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """What we alone set on a node whose taint and record are gone, for people; () for nothing.
+    """Return what only gpuward set on a node without taint and annotation, for messages.
 
-    It stays: an operator who took the taint and cordon off may have left the cordon on purpose,
-    and a second `kubectl cordon` leaves no trace. `lives` says from when to when each ended
-    session lived that is still known: what was last written in one of them is that session's.
+    It is not removed, since an operator may have kept the cordon on purpose: a second
+    `kubectl cordon` leaves no trace. `lives` are start and end of each known ended session. Writes
+    within one of them belong to that session.
     """
     if quarantined(node):
         return ()
@@ -230,12 +228,12 @@ def stray_taints(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple
 
 
 def stray_label(node: NodeView) -> bool:
-    """Whether our label says that the node is in quarantine, and nothing else does."""
+    """Return whether the node has the quarantine label, but no taint and no annotation."""
     return names.LABEL_QUARANTINE in node.labels and not quarantined(node)
 
 
 def stray_label_patch(node: NodeView) -> dict[str, Any]:
-    """The merge patch that takes it off."""
+    """Return the merge patch that removes the label."""
     return {
         "metadata": {
             "uid": node.uid,
@@ -246,7 +244,7 @@ def stray_label_patch(node: NodeView) -> dict[str, Any]:
 
 
 def may_have_strays(node: NodeView) -> bool:
-    """Whether the node is to be read, managers included, before it is known what is whose."""
+    """Return whether the node has to be read with its managers to find leftovers."""
     return not quarantined(node) and (
         node.spec.unschedulable
         or stray_label(node)
@@ -264,9 +262,9 @@ def _is_forgotten(
 
 
 def cordon_stays(node: NodeView) -> str:
-    """Why the node stays cordoned when our taint and cordon comes off; "" when it does not.
+    """Return why the node stays cordoned after the release; "" if it does not.
 
-    Only a `FreshNode` carries the managers, so the edge reads the node before it unmarks.
+    Only a `FreshNode` has the managers, so the remediator reads the node before the release.
     """
     if not node.spec.unschedulable:
         return ""
@@ -282,9 +280,7 @@ def cordon_stays(node: NodeView) -> str:
 
 
 def annotations_left(node: NodeView) -> tuple[str, ...]:
-    """Autoscaler annotations that stay: nothing says whether they are ours, or others claim
-    them.
-    """
+    """Return the autoscaler annotations that stay: unrecorded ones, and those that others own."""
     note = read_note(node)
     recorded = note.prior_annotations if note is not None else {}
     claimed = _annotations_of_others(node)
@@ -297,7 +293,7 @@ def annotations_left(node: NodeView) -> tuple[str, ...]:
 
 
 def _annotations_of_others(node: NodeView) -> frozenset[str]:
-    """Autoscaler annotations that somebody else wants as well: they stay as they are."""
+    """Return the autoscaler annotations that another manager owns, too. They stay."""
     note = read_note(node)
     since = timestamps.parse_time(note.at) if note is not None else None
     return frozenset(

@@ -1,11 +1,10 @@
-"""The writes that ask for a repair or test a node, and who is moved off its GPUs for a reset.
+"""Writes that request a repair or test a node, and Node labels that free the GPUs for a reset.
 
-Operators keep pods on GPUs by labels of the Node; only `true` is ever changed, to a value of our
-own, and our own agent lets go of the driver for an annotation. What comes back is what the record
-beside them names and nothing else: a label may have our value because somebody copied it. Session
-objects keep the same record, for Nodes whose annotation went. All stands on the Node, so a
-restart, another leader, an aborted session and an uninstall find it. What is read here may be
-anybody's word: it is bounded, and one wrong part makes all of it nothing.
+Operators such as the GPU Operator run pods on GPUs by Node labels. The remediator changes those
+from `true` to its own value, and an annotation makes gpuward's agent release the driver. An
+annotation records the changed labels; sessions have the same record. Only recorded labels are
+restored, because a label may have this value for another reason. The record is on the Node, so it
+survives a restart, an aborted session and an uninstall. It is validated as a unit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +20,7 @@ from rules.api.nodes import NodeView, QuarantineView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetRepairCondition:
-    """Ask for a repair step by a Node condition of our own, or take that back; UID
-    precondition.
-    """
+    """Request a repair step by a Node condition, or withdraw it; UID precondition."""
 
     node: str
     node_uid: str
@@ -32,19 +29,19 @@ class SetRepairCondition:
     kind: str
     """The condition's type."""
     asks: bool
-    """True sets it to True, False takes it back."""
+    """True requests the step, False withdraws the request."""
     message: str
     at: float
 
     @property
     def disruptive(self) -> bool:
-        """Whoever follows the condition ends what runs there; taking it back ends nothing."""
+        """Whether it may end pods: a request does, a withdrawal does not."""
         return self.asks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectAddress:
-    """One object of any kind, or with `name` "" the collection it is in, as its URL says it."""
+    """One object of any kind, or with an empty `name` its collection."""
 
     api_version: str
     resource: str
@@ -54,7 +51,7 @@ class ObjectAddress:
 
     @property
     def path(self) -> str:
-        """The URL's path. BadSegmentError for what cannot be a part of one."""
+        """The URL path. BadSegmentError for invalid names."""
         root = "/apis" if "/" in self.api_version else "/api"
         parts = [*self.api_version.split("/")]
         parts += ["namespaces", self.namespace] if self.namespace else []
@@ -63,8 +60,8 @@ class ObjectAddress:
         )
 
     @property
-    def words(self) -> str:
-        """For people: `machines.cluster.x-k8s.io capi/gpu-1`."""
+    def text(self) -> str:
+        """For messages: `machines.cluster.x-k8s.io capi/gpu-1`."""
         group = self.api_version.rpartition("/")[0]
         kind = f"{self.resource}.{group}" if group else self.resource
         where = f"{self.namespace}/" if self.namespace else ""
@@ -72,7 +69,7 @@ class ObjectAddress:
 
 
 class Verb(StrEnum):
-    """What is done to an object of a repair provider."""
+    """The verb of a write to an object of a repair provider."""
 
     CREATE = "create"
     PATCH = "patch"
@@ -81,9 +78,9 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRepairObject:
-    """Ask for a repair step by an object that others follow, or take that back.
+    """Request a repair step by an object that a provider watches, or withdraw it.
 
-    A create answers 409 where the object exists; a patch carries UID or version in its body, a
+    A create returns 409 if the object exists. A patch carries UID or version in its body, a
     deletion in its preconditions.
     """
 
@@ -95,24 +92,22 @@ class WriteRepairObject:
     address: ObjectAddress
     body: Mapping[str, Any]
     asks: bool
-    """False takes a request back."""
+    """False withdraws a request."""
 
     @property
     def disruptive(self) -> bool:
-        """Whoever follows the object ends what runs on the node; taking it back ends nothing."""
+        """Whether it may end pods: a request does, a withdrawal does not."""
         return self.asks
 
     @property
     def name(self) -> str:
-        """The object, for people."""
-        return self.address.words
+        """The object, for messages."""
+        return self.address.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTestJob:
-    """Make the Job that tests a node under load; 409 AlreadyExists where there is one of the
-    name.
-    """
+    """Create the Job that tests a node under load; 409 AlreadyExists if it exists."""
 
     disruptive: ClassVar[bool] = True
     node: str
@@ -125,7 +120,7 @@ class CreateTestJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTestJob:
-    """End a Job of gpuward and its pod; UID precondition."""
+    """Delete a Job of gpuward and its pod; UID precondition."""
 
     disruptive: ClassVar[bool] = False
     node: str
@@ -136,7 +131,7 @@ class DeleteTestJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetValidated:
-    """Say on the Node what its last test under load came to; UID precondition."""
+    """Set the Node condition of the last load test; UID precondition."""
 
     disruptive: ClassVar[bool] = False
     node: str
@@ -147,11 +142,11 @@ class SetValidated:
 
 
 MAX_MOVED: Final = 16
-"""Labels that one adapter moves at most; ours moves five."""
+"""The most labels that one adapter changes; gpuward's changes five."""
 _OURS: Final = f"{names.COMPONENT_REMEDIATOR}: "
-"""How the value of our annotation begins; people write other values."""
+"""The prefix of the annotation's value if gpuward wrote it."""
 _MAX_BYTES: Final = 8192
-"""Sixteen keys of 317 characters with their values, and some."""
+"""Room for 16 keys of 317 characters with their values."""
 
 
 def node_patch(
@@ -162,7 +157,7 @@ def node_patch(
     step: str = "",
     asks: bool = False,
 ) -> WriteRepairObject:
-    """A merge patch of the Node for `step`; without a step it takes back what one had asked."""
+    """Return a merge patch of the Node for `step`; without a step it withdraws a request."""
     return WriteRepairObject(
         node=node.name,
         node_uid=node.uid,
@@ -176,7 +171,7 @@ def node_patch(
 
 
 def priors(node: NodeView, clears: Iterable[str]) -> tuple[str, ...]:
-    """What goes on record, `label=value`, before anybody is moved."""
+    """Return the labels to record, as `label=value`, before they are changed."""
     return tuple(
         f"{key}={names.DEPLOYED}" for key in clears if node.labels.get(key) == names.DEPLOYED
     )
@@ -185,12 +180,12 @@ def priors(node: NodeView, clears: Iterable[str]) -> tuple[str, ...]:
 def clearing(
     node: NodeView, session: QuarantineView, clears: tuple[str, ...], step: str, request: str
 ) -> WriteRepairObject | None:
-    """The write that moves them off; None where nobody is to be moved, or it has landed.
+    """Return the write that changes the labels; None if there is nothing to change.
 
-    Whoever sets a label back meanwhile is not fought with: the reset itself looks who is there.
+    A label that another client sets back is not changed again: the reset checks the GPU's users.
     """
     moved = moved_labels(node, cleared_in((session,)))
-    if not clears or moved or _lets_go(node):
+    if not clears or moved or _releases_driver(node):
         return None
     keys = [each.partition("=")[0] for each in priors(node, clears)]
     notes: dict[str, str] = {}
@@ -211,7 +206,7 @@ def clearing(
 
 
 def cleared_in(sessions: Iterable[QuarantineView]) -> tuple[str, ...]:
-    """What sessions of the node have on record of labels that were changed."""
+    """Return the changed labels that sessions of the node recorded."""
     return tuple(
         each for one in sessions for attempt in one.status.repair for each in attempt.cleared
     )
@@ -220,29 +215,27 @@ def cleared_in(sessions: Iterable[QuarantineView]) -> tuple[str, ...]:
 def restoring(
     node: NodeView | None, session: str, recorded: Iterable[str] = ()
 ) -> tuple[WriteRepairObject, ...]:
-    """The write that lets everybody back; () where nobody was moved."""
+    """Return the write that restores the labels; () if none was changed."""
     if node is None:
         return ()
     labels = dict.fromkeys(moved_labels(node, recorded), names.DEPLOYED)
     notes = [names.ANNOTATION_MOVED] if _on_node(node) else []
-    notes += [names.ANNOTATION_RELEASE_GPU] if _lets_go(node) else []
+    notes += [names.ANNOTATION_RELEASE_GPU] if _releases_driver(node) else []
     if not labels and not notes:
         return ()
-    # Of exactly the Node that was seen: what an operator says meanwhile is not overwritten.
+    # With the version that was read, so that changes by operators are not overwritten.
     meta: dict[str, Any] = {"uid": node.uid, "resourceVersion": node.metadata.resource_version}
     meta |= {"labels": labels} if labels else {}
     meta |= {"annotations": dict.fromkeys(notes)} if notes else {}
     return (node_patch(node, session, {"metadata": meta}),)
 
 
-def _lets_go(node: NodeView) -> bool:
+def _releases_driver(node: NodeView) -> bool:
     return node.annotations.get(names.ANNOTATION_RELEASE_GPU, "").startswith(_OURS)
 
 
 def moved_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-    """Labels that have our value and were changed by us, as the Node's record says, or the one of
-    a session (`label=value`).
-    """
+    """Return the labels with gpuward's value that the Node or a session records."""
     known = set(_on_node(node))
     pairs = (each.partition("=") for each in recorded)
     known |= {
@@ -254,7 +247,7 @@ def moved_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...
 
 
 def unexplained_labels(node: NodeView, recorded: Iterable[str] = ()) -> tuple[str, ...]:
-    """Labels that have our value, and nobody wrote down that it was us."""
+    """Return the labels with gpuward's value that are not recorded."""
     moved = moved_labels(node, recorded)
     ours = (key for key, value in node.labels.items() if value == names.PAUSED_BY_US)
     return tuple(sorted(key for key in ours if key not in moved))

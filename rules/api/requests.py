@@ -1,6 +1,6 @@
-"""How each write looks on the wire: verb, path, content type and body, as a pure function.
+"""Return the HTTP request of each write: method, path, content type and body.
 
-The gateway at the edge calls `request(write)` and sends the result; a dry run prints it.
+The gateway calls `request(write)` and sends the result.
 Merge patches with `metadata.resourceVersion` answer 409 when stale (a failing JSON Patch
 `test` answers 422, which looks like a validation error).
 """
@@ -37,8 +37,8 @@ DEPLOYMENT = "gpuward-remediator"
 _EVENT_BYTES = 1024
 """An Event with a longer message is refused."""
 
-_NodeWord = d.SetNodeUnknown | SetRepairCondition | SetValidated
-_Saying = _NodeWord | d.SetDisruptionTarget
+_NodeCondition = d.SetNodeUnknown | SetRepairCondition | SetValidated
+_AnyCondition = _NodeCondition | d.SetDisruptionTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +57,21 @@ def request(write: d.Write) -> Request:
         case d.TaintAndCordon() | d.RemoveTaint() | d.RelabelNode():
             node = object_name.segment(write.node)
             path = f"/api/v1/nodes/{node}?fieldManager={names.COMPONENT_REMEDIATOR}"
-            # The same as a merge patch here, since a taint list has no key to merge by, and an
-            # eighth less work for the API server: it need not make JSON of the node and read it.
+            # Equal to a merge patch here, because a taint list has no merge key, but it costs the
+            # API server an eighth less.
             body = dict(write.patch)
             return Request(method="PATCH", path=path, content_type=STRATEGIC_PATCH, body=body)
         case d.EvictPod() | d.DeletePod() | d.SetDisruptionTarget():
             return _pod_request(write)
         case d.SetNodeUnknown():
-            told = {
+            metadata = {
                 "resourceVersion": write.resource_version,
                 "uid": write.node_uid,
                 "labels": {names.LABEL_HEALTH: "unknown"},
             }
-            return _told(write, names.CONDITION_HEALTHY, "Unknown", "AgentStale", told)
+            return _node_condition(
+                write, names.CONDITION_HEALTHY, "Unknown", "AgentStale", metadata
+            )
         case d.SetHealthSilent():
             return _status(
                 f"{HEALTHS}/{object_name.segment(write.node)}",
@@ -78,7 +80,9 @@ def request(write: d.Write) -> Request:
             )
         case SetRepairCondition():
             reason = write.step if write.asks else "NotNeeded"
-            return _told(write, write.kind, _word(write.asks), reason, {"uid": write.node_uid})
+            return _node_condition(
+                write, write.kind, _status_value(write.asks), reason, {"uid": write.node_uid}
+            )
         case WriteRepairObject():
             return _repair_object(write)
         case d.DeleteObject():
@@ -90,8 +94,10 @@ def request(write: d.Write) -> Request:
             return _delete(path, write.uid, propagationPolicy="Background")
         case SetValidated():
             reason = "TestPassed" if write.passed else "TestFailed"
-            word = _word(write.passed)
-            return _told(write, names.CONDITION_VALIDATED, word, reason, {"uid": write.node_uid})
+            value = _status_value(write.passed)
+            return _node_condition(
+                write, names.CONDITION_VALIDATED, value, reason, {"uid": write.node_uid}
+            )
         case d.EmitEvent():
             path = f"/api/v1/namespaces/{object_name.segment(write.namespace)}/events"
             return Request(method="POST", path=path, body=_event(write))
@@ -139,16 +145,16 @@ def _delete(path: str, uid: str, **more: Any) -> Request:
 
 
 def status_patch(status: QuarantineStatus) -> dict[str, Any]:
-    """The entire status as a merge patch: what is empty is removed by null."""
-    return _whole(status)
+    """Return the entire status as a merge patch with null for empty fields."""
+    return _with_nulls(status)
 
 
-def _whole(part: msgspec.Struct) -> dict[str, Any]:
+def _with_nulls(part: msgspec.Struct) -> dict[str, Any]:
     patch: dict[str, Any] = dict.fromkeys(part.__struct_encode_fields__)
     patch.update(health.plain(part))
     for name, key in zip(part.__struct_fields__, part.__struct_encode_fields__, strict=True):
         if isinstance(value := getattr(part, name), msgspec.Struct):
-            patch[key] = _whole(value)
+            patch[key] = _with_nulls(value)
     return patch
 
 
@@ -166,7 +172,7 @@ def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Req
             return _delete(path, write.uid, gracePeriodSeconds=write.grace_s)
         case d.SetDisruptionTarget():
             condition = _condition(write, "DisruptionTarget", "True", "GPUNodeQuarantine")
-            # A foreign UID in the patch is a 409: the precondition of a patch.
+            # A different UID in the patch is a 409, which makes it a precondition.
             return _conditioned(path, {"uid": write.uid}, condition)
 
 
@@ -176,7 +182,7 @@ def _evict(path: str, name: str, namespace: str, options: dict[str, Any]) -> Req
     return Request(method="POST", path=path, body={**body, "deleteOptions": options})
 
 
-def _condition(write: _Saying, kind: str, status: str, reason: str) -> dict[str, str]:
+def _condition(write: _AnyCondition, kind: str, status: str, reason: str) -> dict[str, str]:
     return {
         "type": kind,
         "status": status,
@@ -187,20 +193,20 @@ def _condition(write: _Saying, kind: str, status: str, reason: str) -> dict[str,
 
 
 def _conditioned(path: str, metadata: dict[str, Any], condition: dict[str, str]) -> Request:
-    """A strategic merge patch leaves the other conditions; a foreign UID in it is a 409."""
+    """Return a strategic merge patch, which keeps other conditions; a different UID is a 409."""
     body = {"metadata": metadata, "status": {"conditions": [condition]}}
     return Request(method="PATCH", path=f"{path}/status", content_type=STRATEGIC_PATCH, body=body)
 
 
-def _told(
-    write: _NodeWord, kind: str, status: str, reason: str, metadata: dict[str, Any]
+def _node_condition(
+    write: _NodeCondition, kind: str, status: str, reason: str, metadata: dict[str, Any]
 ) -> Request:
     condition = _condition(write, kind, status, reason)
     condition["lastHeartbeatTime"] = timestamps.format_time(write.at)
     return _conditioned(f"/api/v1/nodes/{object_name.segment(write.node)}", metadata, condition)
 
 
-def _word(value: bool) -> str:
+def _status_value(value: bool) -> str:
     return "True" if value else "False"
 
 
@@ -246,7 +252,7 @@ def _event(write: d.EmitEvent) -> dict[str, Any]:
 
 
 def _about(write: d.EmitEvent) -> dict[str, str]:
-    """What the Event is about; its namespace, where it has one, is the Event's."""
+    """Return the Event's object; a namespaced object has the Event's namespace."""
     if write.pod:
         its = {"name": write.pod, "namespace": write.namespace, "uid": write.pod_uid}
         return {"apiVersion": "v1", "kind": "Pod", **its}
@@ -257,7 +263,7 @@ def _about(write: d.EmitEvent) -> dict[str, str]:
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """A new object: null takes a key away, an object goes into an object, all else replaces."""
+    """Return `target` with the merge patch applied."""
     found = dict(target)
     for key, value in patch.items():
         if value is None:

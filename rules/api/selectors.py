@@ -1,7 +1,7 @@
-"""Label selectors: the text form of kubectl and the object form of API objects.
+"""Parse and match label selectors, in the text form of kubectl and the form of API objects.
 
-Used for the policy's `nodeSelector` and pod rules, for PDB selectors and pause scopes. A
-selector that cannot be read is a ValueError with the text, never a match.
+Used for the policy's `nodeSelector` and pod rules, for PDBs and for pause scopes. An invalid
+selector is a ValueError with its text, never a match.
 """
 
 import functools
@@ -14,18 +14,18 @@ from rules.api.metadata import LabelSelector
 
 Matcher = Callable[[Mapping[str, str]], bool]
 
-_WORD: Final = r"[^\s,=!()<>]+"
-_SET: Final = re.compile(rf"({_WORD})\s+(in|notin)\s*\(([^()]*)\)")
-_EQUAL: Final = re.compile(rf"({_WORD})\s*(==|=|!=)\s*({_WORD}|)")
-_EXISTS: Final = re.compile(rf"(!?)\s*({_WORD})")
+_PART: Final = r"[^\s,=!()<>]+"
+_SET: Final = re.compile(rf"({_PART})\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL: Final = re.compile(rf"({_PART})\s*(==|=|!=)\s*({_PART}|)")
+_EXISTS: Final = re.compile(rf"(!?)\s*({_PART})")
 _WITH_VALUES: Final = frozenset({"In", "NotIn"})
 
 
 @functools.lru_cache(maxsize=256)
 def parse_selector(text: str) -> Matcher:
-    """`a=b,c!=d,e in (x,y),f,!g` as a function of labels; "" matches everything.
+    """Return a matcher for `a=b,c!=d,e in (x,y),f,!g`; "" matches everything.
 
-    Takes nothing that the API server refuses, since the same text selects there what is watched.
+    Accepts only what the API server accepts, because watches use the same text.
     """
     parts = _split(text) if text.strip() else []
     matchers = tuple(_requirement(part.strip(), text) for part in parts)
@@ -33,8 +33,8 @@ def parse_selector(text: str) -> Matcher:
 
 
 def as_object(text: str) -> dict[str, Any]:
-    """The same selector in the form of API objects: `matchLabels`, and `matchExpressions` for what
-    equality does not say. ValueError where it is none.
+    """Return the selector as an API object, with `matchLabels` where possible and
+    `matchExpressions` otherwise. ValueError if it is invalid.
     """
     parse_selector(text)
     labels: dict[str, str] = {}
@@ -44,8 +44,8 @@ def as_object(text: str) -> dict[str, Any]:
         if operator == "In" and len(values) == 1 and key not in labels:
             labels[key] = values[0]
         else:
-            said = {"values": values} if operator in _WITH_VALUES else {}
-            expressions.append({"key": key, "operator": operator, **said})
+            listed = {"values": values} if operator in _WITH_VALUES else {}
+            expressions.append({"key": key, "operator": operator, **listed})
     return {
         **({"matchLabels": labels} if labels else {}),
         **({"matchExpressions": expressions} if expressions else {}),
@@ -53,7 +53,7 @@ def as_object(text: str) -> dict[str, Any]:
 
 
 def spelled(selector: LabelSelector) -> str:
-    """The text form of an object-form selector, each of its parts as it stands."""
+    """Return the text form of an object-form selector."""
     return ",".join(
         [
             *(f"{key}={value}" for key, value in sorted(selector.match_labels.items())),
@@ -98,7 +98,7 @@ def _parts(part: str) -> tuple[str, str, list[str]]:
 
 
 def _operator(key: str, operator: str, values: Sequence[object]) -> Matcher:
-    """One requirement as the API machinery has it; ValueError where it refuses one like it."""
+    """Return the matcher of one requirement; ValueError if the API machinery refuses it."""
     if not object_name.is_label_key(key):
         raise ValueError(f"{key!r:.80} is no label key")
     wanted = {value for value in values if isinstance(value, str)}
@@ -122,17 +122,15 @@ def _operator(key: str, operator: str, values: Sequence[object]) -> Matcher:
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether an object-form selector matches: None matches nothing, an empty one everything.
+    """Return whether an object-form selector matches: None matches nothing, an empty one all.
 
-    ValueError where it is malformed (the eviction API ignores such a PDB).
+    ValueError if it is invalid (the Eviction API ignores such a PDB).
     """
     return selector is not None and matcher(selector)(labels)
 
 
 def matcher(selector: LabelSelector) -> Matcher:
-    """An object-form selector as a function of labels; ValueError where any part is malformed,
-    whatever the labels are.
-    """
+    """Return the matcher of an object-form selector; ValueError if any part is invalid."""
     matchers = [
         *(_operator(key, "In", [value]) for key, value in selector.match_labels.items()),
         *(_expression(expression) for expression in selector.match_expressions),

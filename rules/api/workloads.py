@@ -1,13 +1,10 @@
-"""What surrounds a pod: PodDisruptionBudgets, ResourceClaims, and the taints and cordons of its
-gang.
+"""Views of PodDisruptionBudgets and ResourceClaims, and the labels that identify a pod's gang.
 
-A claim of dynamic resource allocation counts once it is allocated: only then it says which
-driver's devices it holds. Devices taken for monitoring only (`adminAccess`) are nobody's to give
-back.
+A claim of dynamic resource allocation counts once it is allocated, because only then its devices
+are known. Devices for monitoring (`adminAccess`) do not count.
 
-Of a gang, the labels of its workload come first and count on any pod. Pod groups of schedulers
-come last, and only on pods that no `apps` controller keeps: those are replaced one by one,
-whatever group they were admitted with. Pure.
+The labels of a workload identify a gang first, on any pod. Pod groups of schedulers are last, and
+only for pods without a controller of the `apps` group, which replaces its pods one by one.
 """
 
 from typing import Final
@@ -29,7 +26,7 @@ class PdbCondition(View, frozen=True, kw_only=True):
 
 
 class PdbSpec(View, frozen=True, kw_only=True):
-    """What the owner asked for; the numbers may be integers or percentages."""
+    """The PDB's limits, integers or percentages."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -38,7 +35,7 @@ class PdbSpec(View, frozen=True, kw_only=True):
 
 
 class PdbStatus(View, frozen=True, kw_only=True):
-    """What the disruption controller made of it."""
+    """The state as the disruption controller reports it."""
 
     observed_generation: int = 0
     disruptions_allowed: int = 0
@@ -47,7 +44,7 @@ class PdbStatus(View, frozen=True, kw_only=True):
     expected_pods: int = 0
     conditions: tuple[PdbCondition, ...] = ()
     disrupted_pods: dict[str, str] = msgspec.field(default_factory=dict)
-    """When each pod was evicted that the controller has not counted since, by name."""
+    """Eviction times of pods that the controller has not processed yet, by name."""
 
 
 class PdbView(View, frozen=True, kw_only=True):
@@ -59,14 +56,14 @@ class PdbView(View, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`: how queues and messages name a PDB."""
+        """`namespace/name`: the PDB's name in queues and messages."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 GPU_DRIVERS: Final = frozenset({"gpu.nvidia.com"})
-"""DRA drivers whose devices are GPUs, or parts of one (MIG)."""
+"""DRA drivers for GPUs and MIG devices."""
 UNREADABLE_GPUS: Final = 1
-"""A claim that may not be read may hold a GPU: for the pod's own good it is taken for one."""
+"""The GPUs of a claim that may not be read. It may have a GPU, so it counts as one."""
 
 
 class DeviceResult(View, frozen=True, kw_only=True):
@@ -77,7 +74,7 @@ class DeviceResult(View, frozen=True, kw_only=True):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it takes a GPU away from others."""
+        """Whether it is a GPU that other pods cannot use meanwhile."""
         return self.driver in GPU_DRIVERS and not self.admin_access
 
 
@@ -88,13 +85,13 @@ class DeviceResults(View, frozen=True, kw_only=True):
 
 
 class Allocation(View, frozen=True, kw_only=True):
-    """What a claim was given."""
+    """The devices allocated to a claim."""
 
     devices: DeviceResults = DeviceResults()
 
 
 class ClaimStatus(View, frozen=True, kw_only=True):
-    """Where a claim stands; without an allocation it holds nothing yet."""
+    """The state of a claim; without an allocation it has no devices yet."""
 
     allocation: Allocation | None = None
 
@@ -114,8 +111,8 @@ class ResourceClaimView(View, frozen=True, kw_only=True):
 
 
 def claim_names(pod: PodView) -> tuple[str, ...]:
-    """Names of the pod's claims, as far as they were made; a pod without GPUs in its containers
-    may have got them by a claim that the scheduler made for it.
+    """Return the names of the pod's existing claims, including one that the scheduler created for
+    extended resources.
     """
     made = {
         status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses
@@ -137,14 +134,14 @@ _LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """One key whose value names the gang."""
+    """A label or annotation with the name of the gang."""
 
     place: str
     key: str
     kind: str
     source: str
     needs: str = ""
-    """An annotation that must be there as well."""
+    """An annotation that the pod must have, too."""
 
 
 WORKLOADS: Final = tuple(
@@ -198,17 +195,17 @@ POD_GROUPS: Final = (
 
 
 def workload_of(pod: PodView) -> tuple[str, str] | None:
-    """The workload whose controller labelled the pod, as (kind, name)."""
+    """Return the workload by the labels of its controller, as (kind, name)."""
     for marker in WORKLOADS:
         if name := _value(pod, marker):
-            # A LeaderWorkerSet restarts by group: each of its groups is a gang of its own.
+            # A LeaderWorkerSet restarts by group, so each group is a gang.
             group = pod.metadata.labels.get(_LWS_GROUP) if marker.kind == _LWS else None
             return marker.kind, f"{name}-{group}" if group is not None else name
     return None
 
 
 def pod_group_of(pod: PodView) -> tuple[str, str] | None:
-    """The pod group a scheduler admitted the pod with, as (kind, name)."""
+    """Return the pod group of the scheduler, as (kind, name)."""
     controller = pod.metadata.controller
     if controller is not None and controller.group == "apps":
         return None

@@ -1,10 +1,10 @@
-"""What a deciding rule answers: one sentence and the writes that follow from it.
+"""Decisions of the rules, and the writes that they contain.
 
-`decide` returns a `Decision`; the edge sends its writes in order, stops at the first that
-fails, takes the returned objects into its view and decides again. Each write is idempotent,
-carries its own precondition and says whether it does disruption (takes capacity or ends a pod): a
-disruptive one is sent only by a fresh leader, on a node read at most a second old, after
-`rules.session.recheck` agreed. How a write looks on the wire is `rules.api.requests`.
+`decide` returns a `Decision`. The remediator sends its writes in order, stops at a failure,
+stores the returned objects and decides again. Each write is idempotent and has its precondition.
+`disruptive` writes remove capacity or end pods. They are sent only by a current leader, for a node
+that was read within the last second, after `rules.session.recheck`. `rules.api.requests` has the
+HTTP requests.
 """
 
 from collections.abc import Mapping
@@ -36,13 +36,13 @@ class CreateSession:
 
     @property
     def node(self) -> str:
-        """The node it is about."""
+        """The name of the node."""
         return self.spec.node_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchSessionSpec:
-    """Fill in what an operator left out, append or drop causes; guarded by the version."""
+    """Complete the spec, append or drop causes; guarded by the version."""
 
     disruptive: ClassVar[bool] = False
     name: str
@@ -54,7 +54,7 @@ class PatchSessionSpec:
     level: str | None = None
 
     def applied(self, spec: QuarantineSpec) -> QuarantineSpec:
-        """The spec with what is given here."""
+        """Return the spec with these values."""
         names = ("node_uid", "boot_id", "causes", "level")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(spec, **given)
@@ -73,9 +73,9 @@ class WriteSessionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteObject:
-    """Remove an object of gpuward that is not kept any more; guarded by its UID.
+    """Delete an old object of gpuward; guarded by its UID.
 
-    An ended session, a record whose last event is long past, evidence of a session that is gone.
+    An ended session, a record without recent events, evidence of a deleted session.
     """
 
     disruptive: ClassVar[bool] = False
@@ -88,9 +88,7 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRecord:
-    """Open an empty GPURecord. 409 AlreadyExists: another writer did; its status is written
-    then.
-    """
+    """Create an empty GPURecord. 409 AlreadyExists means that another writer did."""
 
     disruptive: ClassVar[bool] = False
     name: str
@@ -121,10 +119,10 @@ class TaintAndCordon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveTaint:
-    """The reverse patch to the recorded prior state; carries the node's version.
+    """Restore the recorded prior state of the node; carries the node's version.
 
-    `orphan`: no open session of that name was seen; the edge sends it only after an uncached GET
-    of the session `session` says the same, so that a cache never releases a node alone.
+    `orphan`: no open session of that name is known. It is sent only after an uncached GET confirms
+    that, so that a stale cache never releases a node.
     """
 
     disruptive: ClassVar[bool] = False
@@ -137,7 +135,7 @@ class RemoveTaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelabelNode:
-    """Move the quarantine label to the session's phase; carries the node's version."""
+    """Set the quarantine label to the session's phase; carries the node's version."""
 
     disruptive: ClassVar[bool] = False
     node: str
@@ -148,7 +146,7 @@ class RelabelNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeUnknown:
-    """GPUHealthy=Unknown and the health label `unknown`: the agent is gone."""
+    """Set GPUHealthy=Unknown and the health label `unknown`: the agent is gone."""
 
     disruptive: ClassVar[bool] = False
     node: str
@@ -160,9 +158,9 @@ class SetNodeUnknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictPod:
-    """Ask the Eviction API to let the pod go; no grace override, UID precondition.
+    """Evict the pod by the Eviction API; its own grace period, UID precondition.
 
-    `pdb` is the queue it belongs to (`namespace/name`), "" where no PDB has a say in it.
+    `pdb` is the PDB (`namespace/name`) whose queue it waits in; "" for none.
     """
 
     node: str
@@ -175,13 +173,13 @@ class EvictPod:
 
     @property
     def disruptive(self) -> bool:
-        """A dry run ends nothing."""
+        """Whether it ends the pod: a dry run does not."""
         return not self.dry_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetDisruptionTarget:
-    """Tell the pod's controllers that what follows is a disruption, not a failure."""
+    """Set the DisruptionTarget condition, so that controllers see a disruption, not a failure."""
 
     disruptive: ClassVar[bool] = True
     node: str
@@ -194,7 +192,7 @@ class SetDisruptionTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
-    """Force, by policy: delete with UID precondition and a grace of at least one second."""
+    """Force-delete the pod by policy; UID precondition, a grace period of at least one second."""
 
     disruptive: ClassVar[bool] = True
     node: str
@@ -204,11 +202,11 @@ class DeletePod:
     session: str = ""
     grace_s: int
     by_policy: str
-    """Which policy line allows it, for the record."""
+    """The policy setting that allows it."""
 
     def __post_init__(self) -> None:
         if self.grace_s < 1:
-            raise ValueError("a forced deletion leaves at least one second of grace")
+            raise ValueError("a forced deletion has a grace period of at least one second")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +214,8 @@ class EmitEvent:
     """One Event on the node (`node_uid` set), on a pod of that node (`pod` set), or on the
     remediator's Deployment.
 
-    `namespace` is `default` for nodes and else that of the pod or Deployment, as the API server
-    demands. `key` makes the name deterministic: sent twice, the second is 409 AlreadyExists.
+    `namespace` is `default` for nodes, else that of the pod or Deployment, as the API server
+    requires. `key` makes the name deterministic: a second write is 409 AlreadyExists.
     """
 
     disruptive: ClassVar[bool] = False
@@ -243,7 +241,7 @@ def node_event(
     key: str,
     kind: str = "Warning",
 ) -> EmitEvent:
-    """One Event on a node."""
+    """Return one Event on a node."""
     return EmitEvent(
         node=node, node_uid=node_uid, kind=kind, reason=reason, message=message, at=at, key=key
     )
@@ -251,9 +249,7 @@ def node_event(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetHealthSilent:
-    """Since when the agent behind a health status is silent, on the health status itself; "" takes
-    it back.
-    """
+    """Set since when the agent of a health status is silent; "" clears it."""
 
     disruptive: ClassVar[bool] = False
     node: str
@@ -286,27 +282,27 @@ Write = (
 
 
 class Evicting(StrEnum):
-    """What the edge may do about the node's pods now."""
+    """What the remediator may do with the node's pods now."""
 
     NO = "No"
-    """Start nothing; what is in flight ends by itself."""
+    """Start nothing; requests in flight complete."""
     PROBE = "Probe"
     """Shadow: one dry-run eviction per pod."""
     GO = "Go"
     """List, plan (`rules.drain.plan`) and evict."""
     WATCH = "Watch"
-    """Drained: list now and then who bypassed the scheduler (`rules.drain.drain_plan`)."""
-    LOOK = "Look"
-    """Drained and a repair step is due: list until two lists show that no pod uses a GPU."""
+    """Drained: list from time to time for new pods (`rules.drain.drain_plan`)."""
+    CONFIRM_IDLE = "ConfirmIdle"
+    """Drained, a repair step is due: list until two lists show that no pod uses a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """One cycle's answer for one node.
+    """The decision of one cycle for one node.
 
-    `step` is a stable CamelCase word for metrics and logs; `because` says why and
-    `blocked_by` what keeps it from going on (None when nothing does); `message` is the one
-    sentence for people. `wake_at` is the next moment when time alone may change the answer.
+    `step` is a stable CamelCase name for metrics and logs, `because` the reason, `blocked_by` the
+    blocker (None for none) and `message` the message for users. `wake_at` is when time alone may
+    change the decision.
     """
 
     step: str
@@ -315,38 +311,35 @@ class Decision:
     message: str = ""
     writes: tuple[Write, ...] = ()
     status: QuarantineStatus | None = None
-    """The status the session has or gets with this decision; None without a session."""
+    """The status of the session after this decision; None without a session."""
     needs_fresh_node: bool = False
-    """Read the node (GET, decoded as `FreshNode`) and decide again: a taint and cordon or unmark
-    is due.
-    """
+    """Read the node (GET, decoded as `FreshNode`) and decide again: its taint changes."""
     needs_object: ObjectAddress | None = None
-    """Read this and decide again: the decision rests on it."""
+    """Read this object and decide again."""
     evicting: Evicting = Evicting.NO
     hand_over: bool = False
-    """Give up leadership first: the node to drain is the one this process runs on."""
+    """Release leadership first: this process runs on the node to drain."""
     unfinished: bool = False
-    """Of a node without a session: what a deleted one left is not taken back yet, so it is kept in
-    mind."""
+    """For a node without a session: leftovers of a deleted session are not removed yet."""
     wake_at: float | None = None
 
 
 DRY_RUN_EVICTION: Final = "DryRunEviction"
-"""An eviction of which the API server is asked only whether it would allow it."""
+"""A dry-run eviction, which only asks the API server whether it is allowed."""
 _NAMED_BY: Final = ("node", "session", "name", "namespace", "pdb")
 
 
 def kind_of(write: Write) -> str:
-    """What log and metrics call it: what only asks must not read as what does."""
+    """Return the name of the write in logs and metrics; dry runs have their own."""
     if isinstance(write, EvictPod) and write.dry_run:
         return DRY_RUN_EVICTION
     return type(write).__name__
 
 
 def named(write: Write) -> dict[str, str]:
-    """Which object it is about, for a line of the log."""
+    """Return the object of the write, for the log."""
     found = {name: value for name in _NAMED_BY if (value := getattr(write, name, ""))}
     if isinstance(write, WriteSessionStatus):
-        # A phase is a word of the contract: Marked in Shadow means that nothing was quarantined.
+        # The mode is logged, too: phase Marked in Shadow means that the node is not tainted.
         found |= {"phase": write.status.phase, "mode": write.status.mode}
     return found

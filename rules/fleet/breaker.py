@@ -1,8 +1,8 @@
-"""The breaker: when findings come too fast, too often or look alike, nobody new is touched.
+"""The circuit breaker: pause new quarantines if too many nodes fail at once or in a similar way.
 
-Everything is derived from GPUQuarantine objects (creation times, timelines, evidence), so a
-restart cannot forget a storm. The breaker stops new disruption only; releases go on, and when it
-closes the sessions that still wait are judged on their present state.
+All input comes from GPUQuarantine objects (creation times, timelines, evidence), so it survives a
+restart. The breaker pauses new quarantines and evictions only; releases continue. When it closes,
+waiting sessions are assessed again.
 """
 
 from bisect import bisect_right
@@ -25,50 +25,48 @@ from rules.session.observation import FleetSnapshot
 from rules.text.printable import count
 
 _LEAST_SPECIFIC: Final = 1000
-_TELLING: Final = log(0.05)
-"""What chance explains more often than this tells nothing; how many share it does."""
+_SIGNIFICANT: Final = log(0.05)
+"""A common value that is more likely by chance is not significant."""
 _SEVERAL: Final = 2
-"""Two nodes are the least that can have something in common."""
+"""The fewest nodes that can have something in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFinding:
-    """One statement about many nodes."""
+    """A common cause of several nodes."""
 
     reason: str
     shared: str
-    """What they share, by a name that stays while further nodes join."""
+    """What they share; the name stays while more nodes join."""
     nodes: tuple[str, ...]
     at: float
     message: str
     going_on: int = 0
-    """On how many of the nodes a session of it is still open."""
+    """On how many of the nodes a session with this reason is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Whether new disruption waits, why, and until when."""
+    """Whether new quarantines are paused, why, and until when."""
 
     refusal: Refusal | None = None
-    """What every new session is reported; None while the breaker is closed."""
+    """Why new sessions wait; None while the breaker is closed."""
     findings: tuple[FleetFinding, ...] = ()
-    """What is common to nodes, those that an operator confirmed among them: they open nothing any
-    more, and are as much a part of what to look at."""
+    """Common causes, including nodes that an operator confirmed, which do not open the breaker."""
 
     @property
     def open(self) -> bool:
-        """Whether new disruption waits."""
+        """Whether new quarantines are paused."""
         return self.refusal is not None
 
-    def says(self, session: QuarantineView) -> Refusal | None:
-        """What this session is reported: of the common cause that it is a part of, if it is of
-        one.
-        """
-        said = self.refusal
-        if said is None or (finding := self._finding_of(session)) is None:
-            return said
-        why = finding.message if said.until is None else f"{finding.message}; {_then(said.until)}"
-        return replace(said, reason=WhyNot.CORRELATED_CAUSE, why=why)
+    def refusal_for(self, session: QuarantineView) -> Refusal | None:
+        """Return why this session waits, with its own common cause if it has one."""
+        refusal = self.refusal
+        if refusal is None or (finding := self._finding_of(session)) is None:
+            return refusal
+        until = refusal.until
+        why = finding.message if until is None else f"{finding.message}. {_then(until)}"
+        return replace(refusal, reason=WhyNot.CORRELATED_CAUSE, why=why)
 
     def _finding_of(self, session: QuarantineView) -> FleetFinding | None:
         reasons = {cause.reason for cause in session.spec.causes if cause.source != "Human"}
@@ -79,7 +77,7 @@ class Breaker:
 
 
 def asked_by_detectors(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[SessionFacts, ...]:
-    """The sessions of the policy's mode that a detector asked for, oldest first."""
+    """Return the sessions of detectors in the policy's mode, oldest first."""
     modes = {"", snapshot.policy.mode}
     found = [
         (facts.wanted_at, name, facts)
@@ -92,14 +90,14 @@ def asked_by_detectors(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[Se
 
 
 def counted(asked: Iterable[SessionFacts]) -> tuple[SessionFacts, ...]:
-    """Those that may be a storm: what an operator confirmed is none."""
+    """Return the sessions that count for the breaker: those that no operator confirmed."""
     return tuple(facts for facts in asked if facts.may_be_storm)
 
 
 def judge_breaker(
     snapshot: FleetSnapshot, memory: FleetMemory, asked: tuple[SessionFacts, ...]
 ) -> Breaker:
-    """The breaker as the objects say now; `asked` is what `asked_by_detectors` says."""
+    """Return the state of the breaker; `asked` is the result of `asked_by_detectors`."""
     sessions = counted(asked)
     findings = correlated_findings(snapshot, sessions, memory)
     cooldown_s = snapshot.policy.budget.cooldown_s
@@ -121,7 +119,7 @@ def judge_breaker(
     return Breaker(
         refusal=Refusal(
             reason=first.reason,
-            why=f"{first.what}; {_then(until)}",
+            why=f"{first.what}. {_then(until)}",
             until=until,
         ),
         findings=tuple(one for one in findings if snapshot.now < one.at + cooldown_s),
@@ -129,15 +127,15 @@ def judge_breaker(
 
 
 def _then(until: float) -> str:
-    """What comes of the nodes that wait, and how an operator keeps it from coming."""
+    """Return what happens to the waiting nodes, and how to prevent it."""
     return (
-        f"no detector takes another node before {timestamps.utc(until)}, then what still fails "
-        "is taken within the budget, unless somebody pauses it"
+        f"New quarantines are paused until {timestamps.utc(until)}. Then nodes that still fail "
+        "are quarantined within the budget, unless a GPUWardPause covers them"
     )
 
 
 class _Excess(NamedTuple):
-    """What opens the breaker, since when; the lowest rank tells most."""
+    """What opens the breaker, and since when; the lowest rank is reported."""
 
     rank: int
     at: float
@@ -146,7 +144,7 @@ class _Excess(NamedTuple):
 
 
 def _too_many(policy: Policy, sessions: Sequence[SessionFacts]) -> list[_Excess]:
-    """The latest node that was one too many within `maxNew.window`."""
+    """Return the latest node that exceeded `maxNew`."""
     rate = policy.budget.max_new
     if len(sessions) <= rate.count:
         return []
@@ -158,14 +156,14 @@ def _too_many(policy: Policy, sessions: Sequence[SessionFacts]) -> list[_Excess]
     ]
     if not late:
         return []
-    message = f"more than {count(rate.count, 'node')} asked for quarantine within {rate.window_s}"
+    message = (
+        f"more than {count(rate.count, 'node')} requested a quarantine within {rate.window_s}"
+    )
     return [_Excess(2, late[-1], WhyNot.MAX_NEW, message)]
 
 
 def _once_per_node(sessions: Iterable[SessionFacts], window_s: float) -> list[SessionFacts]:
-    """The sessions in their order, of each node one per window: a node that asks again and again
-    is still one node.
-    """
+    """Return the sessions in order, at most one of each node per window."""
     last: dict[str, float] = {}
     kept = []
     for facts in sessions:
@@ -179,14 +177,14 @@ def _once_per_node(sessions: Iterable[SessionFacts], window_s: float) -> list[Se
 def reason_keys(
     session: QuarantineView, snapshot: FleetSnapshot, memory: FleetMemory
 ) -> tuple[ReasonKey, ...]:
-    """(reason, driver, agent version, rules version) for each reason of the session."""
+    """Return (reason, driver, agent version, rules version) for each reason of the session."""
     return memory.keys(session, snapshot.healths.get(session.spec.node_name))
 
 
 def used_reasons(
     snapshot: FleetSnapshot, sessions: Iterable[SessionFacts], memory: FleetMemory
 ) -> dict[ReasonKey, set[str]]:
-    """Which nodes each reason has taken within `perReason.window`."""
+    """Return the nodes that each reason quarantined within `perReason.window`."""
     window_s = snapshot.policy.budget.per_reason.window_s
     used: dict[ReasonKey, set[str]] = {}
     for facts in sessions:
@@ -198,7 +196,7 @@ def used_reasons(
 
 
 def used_up(used: Mapping[ReasonKey, Set[str]], key: ReasonKey, node: str, count: int) -> bool:
-    """Whether the reason has taken its nodes; one that it took before is no further one."""
+    """Return whether the reason reached its limit of nodes; its own nodes count once."""
     nodes = used.get(key, frozenset())
     return node not in nodes and len(nodes) >= count
 
@@ -206,9 +204,7 @@ def used_up(used: Mapping[ReasonKey, Set[str]], key: ReasonKey, node: str, count
 def _per_reason(
     snapshot: FleetSnapshot, sessions: tuple[SessionFacts, ...], memory: FleetMemory
 ) -> list[_Excess]:
-    """Since when a node waits for a reason that has taken its nodes; later flaps change
-    nothing.
-    """
+    """Return since when a node waits because of the limit of its reason."""
     rate = snapshot.policy.budget.per_reason
     if len(sessions) < rate.count:
         return []
@@ -229,7 +225,7 @@ def _per_reason(
 def correlated_findings(
     snapshot: FleetSnapshot, sessions: Sequence[SessionFacts], memory: FleetMemory
 ) -> tuple[FleetFinding, ...]:
-    """One finding per reason that several nodes with something in common show within a window."""
+    """Return one finding per reason of several nodes that share something within a window."""
     rate = snapshot.policy.budget.max_new
     several = max(_SEVERAL, rate.count)
     if len(sessions) < several:
@@ -242,7 +238,7 @@ def correlated_findings(
             if shared:
                 for reason in facts.reasons:
                     groups[(reason, rank, shared)].append(facts)
-        # What others say comes from one program on all nodes: that is what they share at least.
+        # External causes share at least the detector.
         for reason in facts.external:
             groups[(reason, _LEAST_SPECIFIC, "detector=External")].append(facts)
     found: defaultdict[str, list[_Burst]] = defaultdict(list)
@@ -256,7 +252,7 @@ def correlated_findings(
 
 
 class _Burst(NamedTuple):
-    """Sessions of nodes that share one thing."""
+    """Sessions of nodes with one shared value."""
 
     rank: int
     shared: Shared
@@ -264,10 +260,11 @@ class _Burst(NamedTuple):
 
 
 def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFinding:
-    """Of all that the nodes share what is the least likely by chance: an instance type that the
-    whole fleet has explains nothing, a driver that few have does; where nothing is unlikely, the
-    one thing that most of them share (each being in some rack is none). The breaker waits for the
-    latest of them all, whichever is named.
+    """Return the finding with the shared value that is least likely by chance.
+
+    An instance type of the entire fleet explains nothing, a driver of few nodes does. If no value
+    is significant, it is the one that most nodes share. The breaker counts from the latest session
+    of all shared values.
     """
     fleet, groups = len(memory.census.selected), memory.census.labels.groups
     hits = {one.shared: {facts.node for facts in one.sessions} for one in bursts}
@@ -275,12 +272,13 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
     faulty = len(set().union(*hits.values()))
 
     def order(found: Found) -> tuple[float, int, int]:
-        odds = found.odds if found.odds < _TELLING else 0.0
+        odds = found.odds if found.odds < _SIGNIFICANT else 0.0
         return odds, -found.hit, ranks[found.alike.key]
 
     candidates = common_cause.found_alike(hits, faulty, groups, fleet, _SEVERAL)
     best = min(
-        (one for one in candidates if one.odds < _TELLING or len(one.alike.values) == 1), key=order
+        (one for one in candidates if one.odds < _SIGNIFICANT or len(one.alike.values) == 1),
+        key=order,
     )
     nodes = common_cause.nodes_of(best.alike, hits)
     going_on = {
@@ -300,7 +298,7 @@ def _finding(reason: str, bursts: list[_Burst], memory: FleetMemory) -> FleetFin
 
 
 def _who(found: Found, nodes: tuple[str, ...], fleet: int) -> str:
-    """Which nodes, and what they share."""
+    """Return the nodes and what they share, a clause."""
     if len(found.alike.values) > 1:
         return found.alike.among(len(nodes), found.group)
     of = f"{found.group} of {fleet} do, " if len(nodes) <= found.group < fleet else ""
@@ -310,7 +308,7 @@ def _who(found: Found, nodes: tuple[str, ...], fleet: int) -> str:
 def _last_burst(
     members: list[SessionFacts], several: int, window_s: float
 ) -> list[SessionFacts] | None:
-    """The latest run of sessions on at least `several` nodes, each within the window."""
+    """Return the latest sessions on at least `several` nodes within one window."""
     times = [member.wanted_at for member in members]
     for end in range(len(members) - 1, several - 2, -1):
         run = members[bisect_right(times, times[end] - window_s) : end + 1]

@@ -1,10 +1,9 @@
-"""The budget: how many nodes may be unavailable, counted over the fleet and per label value.
+"""The budget: how many nodes may be unavailable, in the fleet and per label value.
 
-A node that is unavailable for any reason (not Ready, cordoned by anyone, ours) is in the count
-already and costs nothing to quarantine. Detectors never take the control plane, nor whoever is
-alone in its pool; `preflight` says the same before anything happens, and an operator's request is
-never asked here. The census counts by what changed: comparing who is still the same object costs
-a hundredth of counting again. Pure.
+A node that is unavailable for any reason (not Ready, cordoned, quarantined) counts already, so its
+quarantine costs nothing. Detectors never quarantine control-plane nodes or the only node of a
+pool. Requests of operators ignore the budget. The census updates only changed nodes, which is a
+hundred times faster than a full count.
 """
 
 import math
@@ -24,7 +23,7 @@ from rules.policy.policy import Budget, Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLine:
-    """One count against one limit: the entire selection (`key` empty) or one label value."""
+    """One count and its limit: for all selected nodes (`key` empty) or one label value."""
 
     key: str
     value: str
@@ -48,8 +47,8 @@ class BudgetLine:
         )
 
     @property
-    def standing(self) -> str:
-        """`used up` or `exceeded by 2`; "" while there is room."""
+    def usage(self) -> str:
+        """`used up` or `exceeded by 2`; "" if there is room."""
         if self.room:
             return ""
         over = self.unavailable - self.limit
@@ -57,26 +56,28 @@ class BudgetLine:
 
 
 def limit_of(total: int, budget: Budget) -> int:
-    """The smaller of percent (rounded down) and `atMost`. A share of less than one node is one, so
-    that a small cluster has a budget; `atMost: 0` allows none.
+    """Return the smaller of percent (rounded down) and `atMost`.
+
+    A share of less than one node counts as one, so that a small cluster has a budget. `atMost: 0`
+    allows none.
     """
     share = math.floor(total * budget.max_unavailable.percent / 100 + 1e-9)
     return min(max(1, share), budget.max_unavailable.at_most)
 
 
 LineKey = tuple[str, str]
-"""Label key and value; both empty for the entire selection."""
+"""Label key and value; both empty for all selected nodes."""
 
 
 def keys_of(node: NodeView, per: tuple[str, ...]) -> tuple[LineKey, ...]:
-    """The lines a node counts in: the entire, and each `per` label it has."""
+    """Return the lines a node counts in: that of all nodes, and each of its `per` labels."""
     labels = node.labels
     return ("", ""), *((key, labels[key]) for key in per if key in labels)
 
 
 @dataclass(slots=True)
 class BudgetBook:
-    """The lines of one judgement; `take` books a node that gets its turn."""
+    """The lines of one judgement; `take` counts a node that gets its turn."""
 
     budget: Budget
     totals: dict[LineKey, int] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class BudgetBook:
         return keys_of(node, self.budget.per)
 
     def line(self, key: LineKey) -> BudgetLine:
-        """One line as it stands."""
+        """The current state of one line."""
         total = self.totals.get(key, 0)
         return BudgetLine(
             key=key[0],
@@ -98,7 +99,7 @@ class BudgetBook:
         )
 
     def lines(self) -> tuple[BudgetLine, ...]:
-        """Every line, the entire selection first."""
+        """Every line, that of all selected nodes first."""
         return tuple(self.line(key) for key in sorted(self.totals))
 
     def is_gone(self, node: NodeView) -> bool:
@@ -110,16 +111,14 @@ class BudgetBook:
         return min((self.line(key) for key in self.keys_of(node)), key=lambda line: line.room)
 
     def would_exceed(self, node: NodeView) -> tuple[BudgetLine, ...]:
-        """The lines that one more unavailable node exceeds; none where it is unavailable
-        already.
-        """
+        """The lines that this node exceeds if it becomes unavailable; none if it is already."""
         if self.is_gone(node):
             return ()
         lines = map(self.line, self.keys_of(node))
         return tuple(line for line in lines if not line.room)
 
     def take(self, node: NodeView) -> None:
-        """Book the node as unavailable."""
+        """Count the node as unavailable."""
         for key in self.keys_of(node):
             self.gone.setdefault(key, set()).add(node.name)
 
@@ -135,16 +134,16 @@ POOL_LABELS: Final = (
     "kubernetes.azure.com/agentpool",
     "node.kubernetes.io/instance-type",
 )
-"""Labels that name a node's pool, the managed offerings' own first."""
+"""Labels with the name of a node's pool, those of cloud providers first."""
 
 
 def control_plane(node: NodeView) -> bool:
-    """Whether the node carries the cluster itself."""
+    """Return whether the node is a control-plane node."""
     return any(label in node.labels for label in _CONTROL_PLANE)
 
 
 def pool_of(node: NodeView) -> str:
-    """The node's pool as `label=value`; "" for the one pool of all nodes without such a label."""
+    """Return the node's pool as `label=value`; "" for nodes without such a label."""
     for label in POOL_LABELS:
         if label in node.labels:
             return f"{label}={node.labels[label]}"
@@ -153,42 +152,42 @@ def pool_of(node: NodeView) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """How one node was counted, so that it can be taken off again."""
+    """How one node was counted, to subtract it later."""
 
     node: NodeView
     lines: tuple[LineKey, ...] = ()
-    """Empty where it is not selected."""
+    """Empty if the node is not selected."""
     pool: str = ""
     gone: bool = False
     unready: bool = False
-    """It may still be built: whether it counts depends on the time as well."""
+    """It may still be built, so whether it counts depends on the time."""
 
 
 class NodeCensus:
-    """All nodes of one snapshot after another."""
+    """Counts of the nodes, updated with each snapshot."""
 
     def __init__(self) -> None:
         self._begin("", ())
 
     def _begin(self, selector: str, per: tuple[str, ...]) -> None:
-        """Everything is counted again by these."""
+        """Count all nodes again, by this selector and these labels."""
         self._selector, self._per = selector, per
         self._selects: Matcher = selectors.parse_selector(selector)
         self.selected: dict[str, NodeView] = {}
-        """Those that the policy selects; not to be changed by who reads it."""
+        """The nodes that the policy selects; read only."""
         self._counted: dict[str, _Counted] = {}
         self._keys = common_cause.keys_for(per)
         self._of: dict[str, tuple[Shared | None, ...]] = {}
         self._groups: Counter[Shared] = Counter()
         self.labels = FleetLabels(self._of, self._groups)
-        """What the selected nodes share, live."""
+        """What the selected nodes share, always current."""
         self._totals: Counter[LineKey] = Counter()
         self._gone: dict[LineKey, set[str]] = {}
         self._pools: Counter[str] = Counter()
         self._unready: dict[str, NodeView] = {}
 
-    def look(self, nodes: Mapping[str, NodeView], policy: Policy) -> None:
-        """Take in how the nodes are now."""
+    def update(self, nodes: Mapping[str, NodeView], policy: Policy) -> None:
+        """Update the counts from the current nodes."""
         if (policy.node_selector, policy.budget.per) != (self._selector, self._per):
             self._begin(policy.node_selector, policy.budget.per)
         known = self._counted
@@ -202,22 +201,22 @@ class NodeCensus:
                 self._drop(name)
 
     def alone(self, node: NodeView) -> str:
-        """Why the node is the only selected one of its pool, a clause; "" when it has company."""
+        """Why the node is the only selected one of its pool, a clause; "" if it is not."""
         pool = pool_of(node)
         if self._pools[pool] != 1:
             return ""
         if self._pools.total() == 1:
-            return "it is the only node that the policy selects, its work has nowhere to go"
+            return "it is the only node that the policy selects, so its pods fit nowhere else"
         if pool:
-            return f"it is the only node of its pool ({pool}), its work has nowhere to go"
+            return f"it is the only node of its pool ({pool}), so its pods fit nowhere else"
         return (
-            "it is the only selected node without a label that names a pool, which counts as a "
-            f"pool of its own (a label such as {POOL_LABELS[-1]} would say where it belongs)"
+            "it is the only selected node without a pool label, which counts as a pool of its own "
+            f"(set a label such as {POOL_LABELS[-1]})"
         )
 
     def book(self, taken: Set[str], policy: Policy, now: float) -> BudgetBook:
-        """The budget's lines; `taken` are unavailable whatever the nodes say (taints and cordons
-        under way, virtual taints and cordons of Shadow).
+        """Return the budget's lines. `taken` nodes count as unavailable in any case: taints in
+        flight, and quarantines in Shadow.
         """
         book = BudgetBook(
             budget=policy.budget,

@@ -1,11 +1,9 @@
-"""What nodes with one fault have in common (a rack, a driver, a rollout), and by what chance.
+"""Find what faulty nodes have in common (a rack, a driver, a rollout), and how likely by chance.
 
-The breaker asks it about sessions, the fleet about assessments: a rack that is only reported (too
-hot) has a common cause as well as one that is being drained. That several nodes share something
-means nothing where most of the fleet shares it; so the chance that it happened to them is worked
-out, and the least likely thing they share is named. Nodes are alike by one value of a label (a
-rack), or by several values of the same label where most nodes of each are hit: three racks that
-failed as a unit are not explained by one. Pure.
+The breaker uses it for sessions, the fleet for health statuses: a reported fault (a hot rack) can
+have a common cause, too. A value that most of the fleet shares explains nothing. So the module
+calculates the chance of each shared value and reports the least likely one. Nodes share one value
+of a label (a rack), or several values of a label with most of their nodes faulty (three racks).
 """
 
 import functools
@@ -23,20 +21,16 @@ from rules.api.nodes import HealthView
 from rules.catalog.reason import Severity
 
 _MOST_OF: Final = 0.5
-"""Of each of several values at least this part of its nodes must be hit: a few nodes in each of
-many racks are spread, not alike.
-"""
-_MOST_WORKED_OUT: Final = 200
-"""Of more nodes than these the chance is bounded instead of worked out: a fleet that is ill as a
-whole must not cost half a second of thinking.
-"""
+"""Of several values, each must have at least this share of faulty nodes."""
+_MOST_EXACT: Final = 200
+"""For more nodes the chance is estimated, because the exact calculation takes too long."""
 
 Shared = tuple[str, str]
 """A label's key and its value."""
 
 
 class Alike(NamedTuple):
-    """One label, and the values of it that are meant."""
+    """One label and some of its values."""
 
     key: str
     values: tuple[str, ...]
@@ -48,15 +42,13 @@ class Alike(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For metrics and keys of Events: it does not change while further values join."""
+        """For metrics and keys of Events: it stays while more values join."""
         if len(self.values) > 1:
             return f"one of several values of {self.key}"
         return f"{self.key}={self.values[0]}"
 
     def among(self, hit: int, group: int) -> str:
-        """In a sentence: so many `hit` nodes of the `group` that is alike; of more than the group
-        where the policy selects some of them no more.
-        """
+        """Return `3 of the 8 nodes with rack=a`: `hit` nodes of the `group` with these values."""
         values = self.name
         if len(self.values) > 1:
             listed = messages.name_list(self.values)
@@ -66,30 +58,29 @@ class Alike(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Nodes that are alike."""
+    """Nodes with a shared value."""
 
     odds: float
-    """The logarithm of how likely that is by chance, over all choices of so many values of those
-    that the label has: of many racks one is full sooner than a certain one.
-    """
+    """The logarithm of the probability by chance, over all choices of that many values."""
     alike: Alike
     hit: int
-    """How many nodes of `hits` they are."""
+    """How many faulty nodes have one of the values."""
     group: int
-    """How many nodes of the fleet have one of the values, well or not."""
+    """How many nodes of the fleet have one of the values."""
 
 
 Hits = Mapping[Shared, Collection[str]]
-"""The faulty nodes with each value, each node once."""
+"""The faulty nodes with each value."""
 
 
 def found_alike(
     hits: Hits, faulty: int, groups: Mapping[Shared, int], fleet: int, least: int
 ) -> Iterator[Found]:
-    """In what at least `least` nodes of `hits`, some of the `faulty` ones of a `fleet`, may be
-    alike: each value alone, and of each label the values of which at least this part is hit, for
-    every such part. `groups`: how many nodes have a value; a label that no node has now tells
-    nothing, a value that was taken off them since (a driver) was had by those that were hit.
+    """Return what at least `least` of the `faulty` nodes of a `fleet` share.
+
+    Candidates are each value alone, and for each label its values with the highest shares of
+    faulty nodes. `groups`: how many nodes have each value. A label without nodes is skipped. A
+    value that nodes no longer have (a driver) counts for its faulty nodes.
     """
     values = Counter(key for key, _ in groups)
     for alike, hit, group in _choices(hits, _at_least(hits, groups, values), least):
@@ -102,7 +93,7 @@ def found_alike(
 def _at_least(
     hits: Hits, groups: Mapping[Shared, int], known: Collection[str]
 ) -> Mapping[Shared, int]:
-    """How many nodes of the fleet have each value of `hits`, or had it when they were hit."""
+    """Return how many nodes of the fleet have each value of `hits`, or had it when they failed."""
     return {
         one: max(groups.get(one, 0), len(its)) if one[0] in known else 0
         for one, its in hits.items()
@@ -110,14 +101,14 @@ def _at_least(
 
 
 def nodes_of(alike: Alike, hits: Hits) -> tuple[str, ...]:
-    """The nodes of `hits` that are alike, sorted."""
+    """Return the nodes of `hits` with these values, sorted."""
     return tuple(sorted({name for one in alike.shared for name in hits[one]}))
 
 
 def _choices(
     hits: Hits, groups: Mapping[Shared, int], least: int
 ) -> Iterator[tuple[Alike, int, int]]:
-    """Each with how many nodes of `hits` and of the fleet it has."""
+    """Return the candidates, each with its number of faulty nodes and of all nodes."""
     by_key: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
     for shared, its in hits.items():
         key, value = shared
@@ -137,9 +128,7 @@ def _of_several(
     groups: Mapping[Shared, int],
     least: int,
 ) -> Iterator[tuple[Alike, int, int]]:
-    """Added up value by value: racks of many sizes have hundreds of parts. A node counts once,
-    also where two values are said of it (a label, and the evidence of before).
-    """
+    """Return the candidates of several values. A node with two values counts once."""
     values: list[str] = []
     nodes: set[str] = set()
     group = 0
@@ -162,7 +151,7 @@ def log_chance(hit: int, faulty: int, group: int, fleet: int) -> float:
     part = group / fleet
     if hit <= faulty * part:
         return 0.0
-    if faulty > _MOST_WORKED_OUT:
+    if faulty > _MOST_EXACT:
         return _bound(hit / faulty, part, faulty)
     every, within, without = lgamma(faulty + 1), log(part), log(1 - part)
     tail = [
@@ -242,7 +231,7 @@ def shared_labels(labels: Mapping[str, str], keys: tuple[str, ...]) -> tuple[Sha
 
 @functools.lru_cache(maxsize=4096)
 def _named(present: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Nodes of a fleet carry few different sets of keys, which the API server sorts."""
+    """Cached, because the nodes of a fleet have few different sets of label keys."""
     found: list[str] = []
     for key in keys:
         name = label_named(present, key)
@@ -251,7 +240,7 @@ def _named(present: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def label_named(present: Collection[str], key: str) -> str:
-    """The label that `key` means on a node with these; `*/NAME` is one of any prefix or none."""
+    """Return the label that `key` matches; `*/NAME` matches any prefix, or none."""
     if not key.startswith("*/"):
         return key if key in present else ""
     name = key[2:]
@@ -260,18 +249,18 @@ def label_named(present: Collection[str], key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FleetLabels:
-    """What the nodes of a fleet may have in common, counted."""
+    """The labels of a fleet's nodes, counted."""
 
     of: Mapping[str, tuple[Shared | None, ...]]
-    """What each node shares, by its name; as `shared_labels` has it."""
+    """The result of `shared_labels` for each node, by its name."""
     groups: Mapping[Shared, int]
-    """How many share it."""
+    """How many nodes have each value."""
 
 
 def common_causes(
     fleet: FleetLabels, healths: Mapping[str, HealthView]
 ) -> tuple[CommonCause, ...]:
-    """For each active fault of several nodes the most telling thing that they share, if any is."""
+    """Return for each active fault of several nodes what they share, if it is significant."""
     several = _faulty_of(fleet.of, healths)
     found = (_most_specific(reason, several[reason], fleet) for reason in sorted(several))
     return tuple(one for one in found if one is not None)
@@ -280,7 +269,7 @@ def common_causes(
 def _faulty_of(
     nodes: Container[str], healths: Mapping[str, HealthView]
 ) -> Mapping[str, Sequence[str]]:
-    """The nodes with each fault that several have."""
+    """Return the nodes of each fault that several nodes have."""
     faulty: defaultdict[str, list[str]] = defaultdict(list)
     for name, health in healths.items():
         if name in nodes:
@@ -305,14 +294,14 @@ def _most_specific(reason: str, faulty: Sequence[str], fleet: FleetLabels) -> Co
             if shared is not None:
                 hits[shared].append(name)
                 rank[shared[0]] = place
-    telling = [
+    significant = [
         (found.odds, rank[found.alike.key], found)
         for found in found_alike(hits, len(faulty), fleet.groups, len(fleet.of), SEVERAL)
         if found.odds < _UNLIKELY
     ]
-    if not telling:
+    if not significant:
         return None
-    best = min(telling)[2]
+    best = min(significant)[2]
     return CommonCause(
         reason=reason,
         alike=best.alike,

@@ -1,8 +1,7 @@
-"""What the remediator does next on each node, if nothing else happens: its own rules, on copies.
+"""Forecast the next action of the remediator on each node, by its own rules on copied objects.
 
-Every decision is `rules.session.decide.decide` under what `rules.fleet.turns` allows. What it
-writes goes into copies of the objects, until nothing is left to do at this moment, or the rest is
-up to others: pods, a repair, a test, time. For whoever tells people what comes next.
+Decisions come from `rules.session.decide.decide` with the permits of `rules.fleet.turns`. Writes
+change copies of the objects, until the next step depends on others: pods, a repair, a test, time.
 """
 
 from collections import defaultdict
@@ -33,32 +32,31 @@ from rules.session.decide import decide
 from rules.session.observation import FleetSnapshot, NodeObservation, Permit
 
 _ROUNDS: Final = 100
-"""Judgements at one moment: a budget lets nodes in one by one. Whoever goes on after that is left
-where it is; in the remediator it would count as a fault of gpuward."""
+"""The most rounds of one forecast, since a budget admits nodes one by one. More would be a bug."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Foreseen:
-    """One node when all that can be done at this moment is done."""
+class NodeForecast:
+    """One node after all actions that are possible now."""
 
     node: str
     before: QuarantineView | None = None
     """Its open session now, the oldest."""
     after: QuarantineView | None = None
-    """The session that it comes to: an open one, else the one that ended last."""
+    """Its session afterwards: an open one, else the one that ended last."""
     decision: d.Decision = field(default_factory=lambda: d.Decision(step=""))
-    """The last one about that session."""
+    """The last decision about that session."""
     quarantined: bool = False
-    """The taint and cordon goes on the node."""
+    """The node is tainted and cordoned."""
     not_quarantined: bool = False
-    """It comes off."""
+    """The taint and cordon are removed."""
     asks: d.Write | None = None
-    """A write of which others make something: a repair, a test."""
+    """A write that others act on: a repair, a test."""
 
 
 class Forecast:
-    """One fleet at one moment. First what needs no turn is done, then (`judged`) turns are given:
-    in between whoever asks reads the pods that gangs are made of.
+    """The forecast of one fleet. The constructor runs what needs no turn, `judged` gives turns. In
+    between, the caller reads the pods of gangs.
     """
 
     def __init__(
@@ -67,8 +65,8 @@ class Forecast:
         memory: FleetMemory | None = None,
         drained: DrainPlan | None = None,
     ) -> None:
-        """`memory`: kept by a caller that forecasts again and again. `drained`: the plan of every
-        drain where nodes hold no pods; None leaves each drain where it is.
+        """`memory`: a cache for repeated forecasts. `drained`: the plan of every drain if nodes
+        have no pods; None leaves drains unfinished.
         """
         self._base = snapshot
         self._drained = drained
@@ -81,56 +79,56 @@ class Forecast:
         self._permits: Mapping[str, Permit] = {}
         self._used: dict[str, Permit] = {}
         self._decisions: dict[str, d.Decision] = {}
-        """The last of each session, by its name, and of each node without one."""
+        """The last decision of each session, by its name, and of each node without one."""
         self._ended: dict[str, str] = {}
-        """The session of each node that ended last, at this moment."""
-        self._found: dict[str, Foreseen] = {}
+        """The session of each node that ended last in this forecast."""
+        self._found: dict[str, NodeForecast] = {}
         self._serial = 0
         due = set(self._nodes)
         due |= {s.spec.node_name for s in self._sessions.values() if observation.is_open(s)}
         for name in due:
             opened = self._open(name)
-            self._found[name] = Foreseen(node=name, before=opened[0] if opened else None)
+            self._found[name] = NodeForecast(node=name, before=opened[0] if opened else None)
         for _ in range(_ROUNDS):
             if not due:
                 break
-            due = {name for name in sorted(due) if self._look(name)}
+            due = {name for name in sorted(due) if self._decide_once(name)}
 
     def copied(self) -> FleetSnapshot:
-        """The fleet as far as it is foreseen; it stays as it is when more is foreseen."""
+        """Return a copy of the fleet in its current forecast state."""
         nodes, sessions = dict(self._nodes), dict(self._sessions)
         return replace(self._base, nodes=nodes, quarantines=sessions)
 
     def judged(self, gangs: Mapping[str, tuple[Gang, ...]]) -> FleetAssessment:
-        """Give turns until nobody gets another; the first judgement is answered."""
+        """Give turns until no session gets another; return the first assessment."""
         self._base = replace(self._base, gangs=gangs)
         first: FleetAssessment | None = None
         due: set[str] = set()
         for _ in range(_ROUNDS):
-            verdict = turns.judge_fleet(self.copied(), self._memory)
-            self._permits = verdict.permits
-            first = first or verdict
-            for name, permit in verdict.permits.items():
+            assessment = turns.judge_fleet(self.copied(), self._memory)
+            self._permits = assessment.permits
+            first = first or assessment
+            for name, permit in assessment.permits.items():
                 if self._used.get(name) != permit:
                     due.add(self._sessions[name].spec.node_name)
             if not due:
                 break
-            due = {name for name in sorted(due) if self._look(name)}
+            due = {name for name in sorted(due) if self._decide_once(name)}
         return first or FleetAssessment()
 
-    def foreseen(self) -> Mapping[str, Foreseen]:
-        """Every node, by name."""
+    def nodes(self) -> Mapping[str, NodeForecast]:
+        """Return the forecast of every node, by name."""
         for name, found in self._found.items():
             opened = self._open(name)
             last = opened[0] if opened else self._sessions.get(self._ended.get(name, ""))
             if last is not None and not opened and last.status.mode == Mode.SHADOW:
-                last = None  # it never was about more than words
+                last = None  # an ended Shadow session changed nothing
             found.after = last
             about = last.name if last is not None else name
             found.decision = self._decisions.get(about, found.decision)
         return self._found
 
-    # ------------------------------------------------------------------ one check
+    # ------------------------------------------------------------------ decisions
 
     def _open(self, node: str) -> list[QuarantineView]:
         """The open sessions of a node, oldest first."""
@@ -139,8 +137,8 @@ class Forecast:
             s for s in observation.sessions_by_node(its).get(node, ()) if observation.is_open(s)
         ]
 
-    def _look(self, name: str) -> bool:
-        """Decide once on each session of a node; whether anything was written."""
+    def _decide_once(self, name: str) -> bool:
+        """Decide once on each session of a node; return whether anything was written."""
         wrote = False
         sessions: list[QuarantineView] | list[None] = self._open(name) or [None]
         for session in sessions:
@@ -164,30 +162,28 @@ class Forecast:
         snapshot = replace(self._base, nodes=self._nodes, quarantines=self._sessions)
         its = {one: self._sessions[one] for one in self._of_node.get(name, ())}
 
-        def look(read: FreshNode | None) -> NodeObservation:
+        def observed(read: FreshNode | None) -> NodeObservation:
             sessions = observation.sessions_by_node(its)
             return replace(
                 observation.observe(snapshot, name, sessions=sessions, session=session, node=read),
                 permit=permit,
                 plan=self._drained,
-                # It looks each minute, and this is one of its looks.
+                # The remediator decides each session every minute.
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
 
-        decision = decide(session, look(None), snapshot.now, snapshot.policy)
+        decision = decide(session, observed(None), snapshot.now, snapshot.policy)
         node = self._nodes.get(name)
         if not decision.needs_fresh_node or node is None:
             return decision
-        # The remediator reads the node again: what it would read is what is known here.
+        # The remediator would read the node again; here the known node is used.
         read = msgspec.convert(msgspec.to_builtins(node), FreshNode)
-        return decide(session, look(read), snapshot.now, snapshot.policy)
+        return decide(session, observed(read), snapshot.now, snapshot.policy)
 
     # ------------------------------------------------------------------ writes
 
     def _apply(self, node: str, write: d.Write) -> bool:
-        """Whether the write is one that changes our own objects or taints and cordons, and nothing
-        else.
-        """
+        """Apply a write to gpuward's own objects or taints; return False for any other write."""
         match write:
             case d.CreateSession():
                 meta = ObjectMeta(
@@ -230,9 +226,7 @@ class Forecast:
 
 
 def _ends_there(write: d.Write) -> bool:
-    """Whether nothing more comes of the write: what is reported, and requests that are taken
-    back.
-    """
+    """Return whether the write has no further effect: reports and withdrawn requests."""
     match write:
         case d.EmitEvent() | DeleteTestJob() | SetValidated():
             return True
@@ -242,6 +236,6 @@ def _ends_there(write: d.Write) -> bool:
 
 
 def _as_stored(status: QuarantineStatus) -> QuarantineStatus:
-    """A merge patch removes what is null."""
+    """Return the status without nulls, which a merge patch removes."""
     evidence = {key: value for key, value in status.evidence.items() if value is not None}
     return msgspec.structs.replace(status, evidence=evidence)

@@ -1,8 +1,7 @@
-"""What the fleet rules worked out before and that still holds: a judgement costs what changed.
+"""Cache results of the fleet rules, so that a judgement costs only what changed.
 
-A process that judges again and again hands the same `FleetMemory` to
-`rules.fleet.turns.judge_fleet`; whoever judges once makes a new one. It holds nothing that the
-snapshot does not say: with a memory or without, the assessment is the same.
+The remediator passes the same `FleetMemory` to every `rules.fleet.turns.judge_fleet`. All content
+comes from the snapshot, so the result is the same without it.
 """
 
 from collections.abc import Callable, Collection
@@ -23,61 +22,57 @@ from rules.session.history import wanted_at
 T = TypeVar("T")
 
 _SPARE: Final = 64
-"""So many names that are gone may stay remembered before they are looked for."""
+"""How many removed names may stay in the cache before it is cleaned."""
 
 
 class Remembered(Generic[T]):
-    """Values by name, each good while the very objects that it was worked out from are the
-    same.
-    """
+    """A cache by name; a value is valid while its source objects are identical."""
 
-    def __init__(self, work_out: Callable[..., T]) -> None:
-        self._work_out = work_out
+    def __init__(self, compute: Callable[..., T]) -> None:
+        self._compute = compute
         self._kept: dict[str, tuple[tuple[object, ...], T]] = {}
 
     def of(self, name: str, *sources: object) -> T:
-        """The value of `name`, worked out from `sources` unless it was."""
+        """Return the cached value of `name`, or compute it from `sources`."""
         known = self._kept.get(name)
         if known is not None and all(map(is_, known[0], sources)):
             return known[1]
-        value = self._work_out(*sources)
+        value = self._compute(*sources)
         self._kept[name] = sources, value
         return value
 
     def keep(self, names: Collection[str]) -> None:
-        """Forget the others, once there are many."""
+        """Drop other names once there are many."""
         if len(self._kept) > 2 * len(names) + _SPARE:
             self._kept = {name: kept for name, kept in self._kept.items() if name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFacts:
-    """What the fleet rules ask of one session, whatever else there is."""
+    """The properties of one session that the fleet rules need."""
 
     session: QuarantineView
     node: str
     created_at: float
     wanted_at: float
     tainted_at: float | None
-    """When it took its node, by its timeline; None when it never did."""
+    """When it tainted its node, by its timeline; None if it did not."""
     reasons: tuple[str, ...]
-    """Those of detectors, sorted."""
+    """Reasons of detectors, sorted."""
     external: tuple[str, ...]
-    """Those of what others say, sorted."""
+    """Reasons of external causes, sorted."""
     may_be_storm: bool
-    """It is a detector's, by itself: what an operator confirmed or another session took over is
-    not.
-    """
+    """It has only causes of detectors, and did not join another session."""
     confirmed: bool
-    """A detector's and an operator's: no storm any more, and still of the cause that it shares."""
+    """A detector's session that an operator confirmed: it does not open the breaker."""
 
 
 ReasonKey = tuple[str, str, str, str]
-"""A reason, and driver, agent and rules version behind the assessment that gives it."""
+"""A reason, and the driver, agent and rules versions of its health status."""
 
 
 class FleetMemory:
-    """Of one process, or of one judgement."""
+    """The caches of one process."""
 
     def __init__(self) -> None:
         self.census = NodeCensus()
@@ -86,11 +81,11 @@ class FleetMemory:
         self._shared = Remembered(_shared_by)
 
     def facts(self, session: QuarantineView) -> SessionFacts:
-        """Of one session as it is now."""
+        """Return the facts of one session."""
         return self._facts.of(session.metadata.name, session)
 
     def keys(self, session: QuarantineView, health: HealthView | None) -> tuple[ReasonKey, ...]:
-        """For each reason of the session."""
+        """Return the keys for each reason of the session."""
         return self._keys.of(session.metadata.name, self.facts(session), health)
 
     def shared(
@@ -100,19 +95,19 @@ class FleetMemory:
         health: HealthView | None,
         labels: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """What the session's node may have in common with others: the labels, then the versions;
-        "" where it has none.
+        """Return what the session's node may share with others: labels, then versions; "" for
+        none.
         """
         return self._shared.of(session.metadata.name, session, node, health, labels)
 
     def keep(self, sessions: Collection[str]) -> None:
-        """Forget the sessions that are not among these, now and then."""
+        """Drop other sessions from time to time."""
         for kept in (self._facts, self._keys, self._shared):
             kept.keep(sessions)
 
 
 def tainted_at(session: QuarantineView) -> float | None:
-    """When the session took its node, by its timeline; None when it never did."""
+    """Return when the session tainted its node, by its timeline; None if it did not."""
     for entry in session.status.timeline:
         if entry.step == "Marked":
             return timestamps.parse_time(entry.at)
@@ -150,7 +145,7 @@ def _shared_by(
     driver, agent, rules = _versions_of(session, health)
     labels = dict(node.labels) if node is not None else {}
     if driver:
-        # The one that failed: the node may have been given another since.
+        # The driver at the fault: the node may have another one now.
         labels[LABEL_DRIVER] = driver
     found = [
         "=".join(one) if one is not None else ""
@@ -161,7 +156,7 @@ def _shared_by(
 
 
 def _versions_of(session: QuarantineView, health: HealthView | None) -> tuple[str, str, str]:
-    """Driver, agent and rules version behind a session's assessment."""
+    """Return the driver, agent and rules versions of a session's health status."""
     evidence = session.status.evidence
     keys = ("driverVersion", "agentVersion", "rulesVersion")
     if any(evidence.get(key) for key in keys):

@@ -1,8 +1,8 @@
-"""Test nodes that were never tested, while no pod uses a GPU there.
+"""Test new nodes under load while no pod uses a GPU there.
 
-The Job asks the scheduler for all GPUs of the node at the lowest priority; one that does not start
-in time, or is pushed out, was not run. The result is the node's condition GPUValidated, which a
-gate for new nodes waits for; a failed test opens a session like any other fault.
+The Job requests all GPUs of the node at the lowest priority. If it does not start in time or is
+preempted, it is retried later. The result is the node's condition GPUValidated, for which a gate
+for new nodes can wait. A failed test opens a session like any other fault.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,24 +33,23 @@ from rules.session.validation.jobs import (
 from rules.session.validation.result import REASON, Assessment, Result, cause_of_test, outcome_of
 
 STARTS_S = 120.0
-"""A Job whose pod does not run by then found its node busy."""
+"""If the pod of a Job does not run by then, the node is busy."""
 AT_ONCE = 10
-"""So many tests at once, whatever the size of the fleet: a bad test image accuses no more nodes
-before somebody can pause it."""
+"""The most tests at once, so that a bad test image fails only a few nodes before a pause."""
 AGAIN_S = 3600.0
-"""A node that was busy, or whose test said nothing, is tried again after this."""
+"""How soon the test of a busy node, or one without a result, is retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleStep:
-    """What is written next, and which nodes were tried in vain."""
+    """The next writes, and the nodes whose test had no result."""
 
     writes: tuple[Write, ...] = ()
     in_vain: tuple[str, ...] = ()
 
 
 def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
-    """What became of the tests that were made: read, ended, or left alone for now."""
+    """Read the results of finished tests and delete obsolete Jobs."""
     writes: list[Write] = []
     in_vain: list[str] = []
     for seen in jobs:
@@ -68,20 +67,18 @@ def follow(snapshot: FleetSnapshot, jobs: Sequence[JobSeen]) -> IdleStep:
             in_vain.append(node.name)
             writes.append(_deletion(seen, node, snapshot))
         elif not _known(seen.job, node):
-            writes += _told(seen, node, result, snapshot)
+            writes += _reported(seen, node, result, snapshot)
     return IdleStep(writes=tuple(writes), in_vain=tuple(in_vain))
 
 
 def asks_for_pods(job: JobView, snapshot: FleetSnapshot) -> bool:
-    """Whether the pods of this Job are of interest: it goes on, or its result is not on the
-    node.
-    """
+    """Return whether the pods of this Job are needed: it runs, or the node lacks its result."""
     node = _node_of(JobSeen(name=job.metadata.name, job=job), snapshot)
     return node is not None and not (job.over and _known(job, node))
 
 
 def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, float]) -> list[str]:
-    """The nodes to test now: those without a result, by name, at most `AT_ONCE` in all."""
+    """Return the nodes to test now: those without a result, by name, at most `AT_ONCE`."""
     if (
         not snapshot.policy.validate.tests_new_nodes
         or snapshot.policy.mode == Mode.SHADOW
@@ -94,7 +91,7 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
     running = {n.name for s in going_on if (n := _node_of(s, snapshot)) is not None}
     room = AT_ONCE - len(running)
     taken = _in_quarantine(snapshot)
-    # Only as many are checked closely as there is room for.
+    # Lazy: only as many nodes are checked as tests may start.
     free = (
         node.name
         for node in sorted(selected, key=lambda node: node.name)
@@ -109,11 +106,11 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
 def making(
     name: str, tests: Validation, template: Mapping[str, object], snapshot: FleetSnapshot
 ) -> CreateTestJob | None:
-    """The write that tests the node; None where it is gone."""
+    """Return the write that creates the test Job; None if the node is gone."""
     node = snapshot.nodes.get(name)
     if node is None:
         return None
-    # The hour makes the name: a second leader within it finds the first one's.
+    # The name includes the hour, so that a second leader finds the Job of the first.
     job = name_of_test(f"{name}-new", int(snapshot.now // AGAIN_S))
     return CreateTestJob(
         node=name,
@@ -134,11 +131,9 @@ def _in_quarantine(snapshot: FleetSnapshot) -> frozenset[str]:
 
 
 def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str]) -> str:
-    """Why a node is no candidate, or must not be tested any more; "" when it may be. `taken`:
-    the nodes with an open session.
-    """
+    """Return why a node may not be tested now; "" if it may. `taken` have an open session."""
     if node.doubt or _gpus(node) < 1:
-        return "it has no whole GPUs that a pod could ask for"
+        return "it has no GPUs that a pod can request"
     if budget.control_plane(node):
         return "it is a control-plane node"
     if node.spec.unschedulable or node.ready != "True":
@@ -149,25 +144,25 @@ def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str])
         return "it is in quarantine"
     health = snapshot.healths.get(node.name)
     if health is not None and health.status.health == "Unhealthy":
-        return "its agent calls it unhealthy"
+        return "its health status is Unhealthy"
     return exclusions.kept_off(node, snapshot)
 
 
 def _gpus(node: NodeView) -> int:
-    """Whole GPUs; 0 for a node that is cut into MIG devices or shares them."""
+    """Return the number of GPUs; 0 for a node with MIG devices or shared GPUs."""
     amounts = {name: n for name, n in pods.gpu_amounts(node.status.allocatable).items() if n > 0}
     return amounts.get(GPU_RESOURCE, 0) if amounts.keys() <= {GPU_RESOURCE} else 0
 
 
 def _node_of(seen: JobSeen, snapshot: FleetSnapshot) -> NodeView | None:
-    """The Node that the Job was made for, where it is still the same."""
+    """Return the Node of the Job, if it is still the same object."""
     notes = seen.job.metadata.annotations if seen.job is not None else {}
     node = snapshot.nodes.get(notes.get(ANNOTATION_NODE, ""))
     return node if node is not None and notes.get(ANNOTATION_OF) == node.uid else None
 
 
 def _known(job: JobView, node: NodeView) -> bool:
-    """Whether the Job's result is on the node already, or that of a later test."""
+    """Return whether the node has the result of this Job or of a later one."""
     known = node.condition(names.CONDITION_VALIDATED)
     if known is None:
         return False
@@ -177,7 +172,7 @@ def _known(job: JobView, node: NodeView) -> bool:
 
 
 def _result(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> Result | None:
-    """What the test said; unknown where it is to be ended; None while it goes on."""
+    """Return the test's result; unknown if the Job has to end; None while it runs."""
     assert seen.job is not None
     meta = seen.job.metadata
     if node.boot_id and meta.annotations.get(ANNOTATION_BOOT) != node.boot_id:
@@ -203,10 +198,10 @@ def _deletion(seen: JobSeen, node: NodeView, snapshot: FleetSnapshot) -> DeleteT
     )
 
 
-def _told(
+def _reported(
     seen: JobSeen, node: NodeView, result: Result, snapshot: FleetSnapshot
 ) -> Iterable[Write]:
-    """The session first: once the node says that it was tested, nobody looks at the Job again."""
+    """Return the writes of a result: the session first, since the condition ends the test."""
     sessions = [s for s in snapshot.quarantines.values() if s.spec.node_name == node.name]
     opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
     if result.assessment is not Assessment.PASS and not opened:

@@ -1,15 +1,13 @@
-"""What is reported about a node's GPUs while its agent is or is not heard.
+"""Report the current health of a node, which depends on whether its agent is alive.
 
-A assessment is what was said once. While nobody can say it again (its agent is silent, the node
-has booted since) the node is Unknown, whatever its assessment or its label still say: the
-remediator changes those only after `rules.session.observation.AGENT_GONE_S`, and not while none
-leads. Sensor loss is not GPU failure: nothing is opened, nothing is released.
+If the agent is silent or the node has rebooted, the node is Unknown, even if its health status or
+label has another value. The remediator updates those only after
+`rules.session.observation.AGENT_GONE_S`. Missing data opens no session and releases no node.
 
-The agent and the kubelet date what they say by the node's clock, the API server notes by its own
-when the kubelet's report came: two readings of one moment show how far the clocks are apart.
-Where that is not at hand (no right to read nodes, a kubelet of another name, the remediator's own
-copy of the nodes, which is without their managers for their size) a time that is still to come
-shows a clock that is ahead, and nothing shows one that is behind. Pure.
+Agent and kubelet use the node's clock. The API server records by its own clock when the kubelet's
+report arrived, so the difference of the two clocks is known. Without that record (no right to read
+nodes, another kubelet name, cached nodes without managers), a future time shows a clock that is
+ahead, and a clock that is behind is not detected.
 """
 
 from bisect import bisect_right
@@ -24,7 +22,7 @@ from rules.session import observation
 from rules.session.observation import Staleness
 
 UNKNOWN: Final = "Unknown"
-WORDS: Final = ("Healthy", "Degraded", "Unhealthy", UNKNOWN)
+VALUES: Final = ("Healthy", "Degraded", "Unhealthy", UNKNOWN)
 _ILL: Final = ("Degraded", "Unhealthy")
 _CODES: Final = {
     Staleness.NO_HEALTH_STATUS: "NoVerdict",
@@ -36,16 +34,14 @@ _CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class HealthNow:
-    """One of `WORDS`; `why` the assessment is not to be acted on, a clause: of a node that is
-    Unknown, and of one whose agent cannot see the GPUs that it calls ill; "" elsewhere.
-    """
+    """The current health: one of `VALUES`, and `why` it is Unknown or not current, a clause."""
 
-    word: str
+    value: str
     why: str = ""
 
     @property
     def code(self) -> str:
-        """`why` as the CamelCase word of a table; "" without."""
+        """`why` as a CamelCase reason; "" without one."""
         known = next((code for why, code in _CODES.items() if why == self.why), "")
         silent = "AgentSilent" if self.why in list(Staleness) else "VerdictUnreadable"
         return (known or silent) if self.why else ""
@@ -57,8 +53,9 @@ def health_now(
     agents: Mapping[str, AgentPod] | None,
     now: float,
 ) -> HealthNow:
-    """By the node's assessment; `health` None says that there is none, `node` None that it may not
-    be read, `agents` None that the agents' pods may not.
+    """Return the health by the node's health status.
+
+    `health` is None without a status. `node` and `agents` are None if they may not be read.
     """
     if health is None:
         return HealthNow(UNKNOWN, Staleness.NO_HEALTH_STATUS)
@@ -66,27 +63,24 @@ def health_now(
         why, _ = observation.publisher_silence(health, agents, now)
     else:
         why = observation.staleness(health, node, agents, now)
-    said = health.status.health
-    word = said if said in WORDS else UNKNOWN
-    if why == Staleness.NO_DATA and word in _ILL:
-        # It lives, and what it cannot see any more it has seen go wrong.
-        return HealthNow(word, why)
-    return HealthNow(UNKNOWN, why) if why else HealthNow(word)
+    value = health.status.health if health.status.health in VALUES else UNKNOWN
+    if why == Staleness.NO_DATA and value in _ILL:
+        # The agent is alive and saw the fault before it lost its data.
+        return HealthNow(value, why)
+    return HealthNow(UNKNOWN, why) if why else HealthNow(value)
 
 
 def health_unread(node: NodeView, agents: Iterable[AgentPod]) -> HealthNow:
-    """Of a node whose assessment nobody has read: by its label, unless an agent's pod is on it and
-    none of them (`agents`) is Ready.
-    """
+    """Return the health of a node by its label; Unknown if none of its agent pods is Ready."""
     pods = list(agents)
     if pods and not any(pod.ready for pod in pods):
         return HealthNow(UNKNOWN, Staleness.POD_NOT_READY)
-    word = node.labels.get(names.LABEL_HEALTH, "").capitalize()
-    return HealthNow(word if word in WORDS else UNKNOWN)
+    value = node.labels.get(names.LABEL_HEALTH, "").capitalize()
+    return HealthNow(value if value in VALUES else UNKNOWN)
 
 
-def word_of(node: NodeView) -> tuple[str, str]:
-    """What the node says of its agent's assessment: whoever publishes, or gives up, changes it."""
+def published_health(node: NodeView) -> tuple[str, str]:
+    """Return the node's GPUHealthy condition and health label."""
     condition = node.condition(names.CONDITION_HEALTHY)
     return condition.status if condition else "", node.labels.get(names.LABEL_HEALTH, "")
 
@@ -94,8 +88,8 @@ def word_of(node: NodeView) -> tuple[str, str]:
 def silent_since(
     health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
 ) -> float | None:
-    """Since when the node's agent has been silent, if for too long; what this process could not
-    see does not count.
+    """Return since when the node's agent is silent, if for too long. Time before this process
+    started does not count.
     """
     silence, since = observation.publisher_silence(health, agents, now)
     if not silence:
@@ -104,15 +98,12 @@ def silent_since(
     return since if now - counted_from >= observation.AGENT_GONE_S else None
 
 
-def say_silent(
+def set_silent(
     health: HealthView, agents: Mapping[str, AgentPod], observing_since: float, now: float
 ) -> SetHealthSilent | None:
-    """What the assessment itself is to say of its agent's silence; None where it reports it
-    already.
-    """
+    """Return the write of `silentSince` to the health status; None if it is up to date."""
     since = silent_since(health, agents, observing_since, now)
-    said = health.status.silent_since
-    if (since is None) == (not said):
+    if (since is None) == (not health.status.silent_since):
         return None
     return SetHealthSilent(
         node=health.metadata.name,
@@ -128,11 +119,11 @@ def set_unknown(
     observing_since: float,
     now: float,
 ) -> SetNodeUnknown | None:
-    """The write that reports it on the node, unless it reports it already."""
+    """Return the write that sets the node to Unknown; None if it is already."""
     since = silent_since(health, agents, observing_since, now)
     if since is None or (health.status.node_uid and health.status.node_uid != node.uid):
         return None
-    if word_of(node) == ("Unknown", "unknown"):
+    if published_health(node) == ("Unknown", "unknown"):
         return None
     why, _ = observation.publisher_silence(health, agents, now)
     at = f" (since {timestamps.utc(since)})" if since else ""
@@ -156,10 +147,10 @@ silent at once: it does so at a limited rate, and a rollout replaces pods one by
 
 
 def silent_together(agents: Iterable[AgentPod]) -> str:
-    """What to say of agents that stopped being Ready at about one time; "" where they did not."""
+    """Return a message if many agents became not Ready at about the same time; else ""."""
     pods = list(agents)
     silent = sorted(pod.ready_changed_at for pod in pods if not pod.ready)
-    # An agent that was silent before is no sign against it.
+    # Agents that were silent before do not count.
     together = max(
         (bisect_right(silent, at + TOGETHER_S) - i for i, at in enumerate(silent)), default=0
     )
@@ -167,32 +158,32 @@ def silent_together(agents: Iterable[AgentPod]) -> str:
         return ""
     return (
         f"{together} of {len(pods)} agents' pods stopped being Ready at about the same time: "
-        "that is the API server, the network or a rollout, not the GPUs; each node is known again "
-        "once its kubelet says that its agent is Ready, mostly within minutes (kubectl get nodes)"
+        "the cause is the API server, the network or a rollout, not the GPUs; the health of a "
+        "node is known again once its agent is Ready, usually within minutes (kubectl get nodes)"
     )
 
 
 CLOCKS_AGREE_S: Final = 120.0
-"""Clocks that are kept agree far better, and a report does not travel this long."""
+"""Synchronized clocks differ by far less, and a report arrives sooner."""
 _KUBELET: Final = "kubelet"
-"""What the API server calls the kubelet in `managedFields`. One that shares its process with
-controllers (k3s) writes under their name, and the time there may be theirs.
-"""
+"""The kubelet's manager name in `managedFields`. In k3s it shares a name with controllers, so that
+time may be theirs."""
 
 
 def apart_s(node: NodeView | None, health: HealthView | None, now: float) -> float:
-    """By how much the node's clock is ahead of the API server's, negative where it is behind; 0.0
-    where they agree as far as anything says.
+    """Return by how many seconds the node's clock is ahead of the API server's (negative: behind).
+
+    0.0 if they agree, or if it is unknown.
     """
     by_report = _by_report(node)
     if by_report is not None:
         return by_report if abs(by_report) > CLOCKS_AGREE_S else 0.0
-    still_to_come = _latest(health) - now
-    return still_to_come if still_to_come > CLOCKS_AGREE_S else 0.0
+    ahead_s = _latest(health) - now
+    return ahead_s if ahead_s > CLOCKS_AGREE_S else 0.0
 
 
 def _by_report(node: NodeView | None) -> float | None:
-    """As the kubelet's last report says; None where none is at hand."""
+    """Return the difference by the kubelet's last report; None without one."""
     ready = node.condition("Ready") if isinstance(node, TimedNode) else None
     if not isinstance(node, TimedNode) or ready is None:
         return None
@@ -207,15 +198,15 @@ def _by_report(node: NodeView | None) -> float | None:
 
 
 def _latest(health: HealthView | None) -> float:
-    """The latest time in the assessment; 0.0 without any."""
+    """Return the latest time in the health status; 0.0 without any."""
     if health is None:
         return 0.0
     status = health.status
-    told = (
+    found = (
         status.observed_at,
         status.publisher.heartbeat,
         *(incident.last_seen for incident in status.incidents),
     )
     return max(
-        (at for one in told if (at := timestamps.parse_time(one or "")) is not None), default=0.0
+        (at for one in found if (at := timestamps.parse_time(one or "")) is not None), default=0.0
     )

@@ -1,9 +1,9 @@
-"""Turns of quarantined nodes: whose pods may be evicted next, and who may be repaired.
+"""Decide which quarantined nodes may be drained or repaired next.
 
-The bad nodes of one gang are drained together, those of a gang that Kueue places by topology one
-at a time. Which gangs a draining node had is read from its session's evidence: once its pods are
-gone, nothing else remembers it. All is derived from the sessions there are, so that no restart and
-no second leader forgets a drain or a repair that is under way. Our own node comes last.
+The bad nodes of one gang are drained together. Those of a gang that Kueue places by topology are
+drained one at a time. The gangs of a draining node are in its session's evidence, since its pods
+may be gone. All input comes from sessions, so a restart and a new leader continue drains and
+repairs. The remediator's own node is last.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,14 +25,13 @@ from rules.session.repair import ladder
 from rules.text import printable
 
 READ_S: Final = 10.0
-"""How long a node waits until its gangs are known: one restart beats a quick start."""
+"""How long a drain waits until the node's gangs are known."""
 
 
 def unread_until(node: str, since: float, snapshot: FleetSnapshot) -> float | None:
-    """Until when to wait for the gangs of a node that may be touched since then; None when they
-    are known, or were not to be learned in time.
+    """Return until when to wait for the gangs of a node that may be drained since `since`.
 
-    A leader that took over meanwhile needs its own time to read them.
+    None if they are known, or the wait is over. A new leader gets the full time to read them.
     """
     if node in snapshot.gangs:
         return None
@@ -43,7 +42,7 @@ def unread_until(node: str, since: float, snapshot: FleetSnapshot) -> float | No
 def moving_gangs(
     sessions: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, frozenset[str]]:
-    """Gang keys of nodes that drain now or were drained within `gangWindow`, by node."""
+    """Return the gang keys of nodes that drain, or were drained within `gangWindow`, by node."""
     moving: dict[str, frozenset[str]] = {}
     for session in sessions:
         since = timestamps.parse_time(session.status.phase_since) or snapshot.now
@@ -67,9 +66,9 @@ def drain_turn(
     moving: Mapping[str, frozenset[str]],
     snapshot: FleetSnapshot,
 ) -> Refusal | None:
-    """Why the node's drain may not begin as far as its gangs are concerned.
+    """Return why the node's gangs delay its drain.
 
-    `waiting` are the nodes whose session has not begun to drain.
+    `waiting` are the nodes with a session that does not drain yet.
     """
     own = snapshot.gangs.get(node, ())
     for gang in own:
@@ -85,7 +84,7 @@ def drain_turn(
     restarting = {gang.key for gang in own if not gang.topology_aware}
     if not restarting or any(restarting & keys for keys in moving.values()):
         return None
-    # Mates that failed while nobody of gpuward looked are collected as well.
+    # Nodes that failed during an outage of gpuward are collected, too.
     collecting_since = max(tainted_at, snapshot.observing_since)
     until = collecting_since + snapshot.policy.drain.gang_window_s
     if snapshot.now >= until:
@@ -98,7 +97,7 @@ def drain_turn(
     with_mates = f", {len(mates)} more bad nodes of it so far" if mates else ""
     return Refusal(
         reason=WhyNot.GANG_WINDOW,
-        why=f"gang {min(restarting)} is drained in one go, its bad nodes are collected until "
+        why=f"gang {min(restarting)} is drained at once, its bad nodes are collected until "
         f"{timestamps.utc(until)}{with_mates}",
         until=until,
     )
@@ -109,18 +108,17 @@ _HALTS: Final = ("Paused", "NodeUnreachable")
 _GOES_ON = Permit(start=True, drain=True, unjudged=None)
 _HALTED = Permit(start=True, unjudged=Unjudged.HALT_OVER)
 _NOT_ASKED = Permit(start=True, unjudged=Unjudged.FLEET)
-"""Of one whose level leaves the pods alone: once that is raised it needs a turn like others."""
+"""For level Cordon. If the level is raised, the session needs a turn."""
 
 
 def drain_permits(
     opened: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, Permit]:
-    """Turns to drain for sessions whose quarantine is on, by session name, the longest quarantined
-    first.
+    """Return the permits of quarantined sessions to drain, by session name, the oldest first.
 
-    One rule for all: who waits with its taint and cordon on, whose cause came back, and who was
-    held up while it drained. A session that drains goes on. One that waits for an operator gives
-    up its place, and one that cannot drain now takes none: a blocked node blocks no other.
+    The order is the same for waiting sessions, returned causes and interrupted drains. A session
+    that drains continues. A session that waits for an operator or cannot drain takes no place, so
+    a blocked node does not block other nodes.
     """
     sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
@@ -139,7 +137,7 @@ def drain_permits(
     for session in (*draining, *wanting):
         if _cannot(session, snapshot):
             permits[session.name] = _HALTED
-    # One that, as stored, was kept from evicting has no place any more.
+    # A session whose stored status is halted has no place any more.
     halted = {s.name for s in draining for kind in _HALTS if st.is_true(s.status, kind)}
     going = [s for s in draining if permits[s.name] is _GOES_ON and s.name not in halted]
     busy = [s for s in going if not st.is_true(s.status, "NeedsHuman")]
@@ -159,7 +157,7 @@ def drain_permits(
 
 
 def _order(session: QuarantineView, snapshot: FleetSnapshot) -> tuple[bool, bool, str, str]:
-    """Our own node last, who drained already first, then the longest quarantined."""
+    """Return the sort key: own node last, interrupted drains first, then the oldest."""
     status = session.status
     own = session.spec.node_name == snapshot.own_node
     return own, status.phase != Phase.DRAINING, status.phase_since, session.name
@@ -172,19 +170,19 @@ class _Turns:
     snapshot: FleetSnapshot
     places: int
     ahead: bool
-    """Another node drains, or will without anybody's help: our own node waits for it."""
+    """Another node drains, or will do so without an operator: the own node waits for it."""
     to_come: tuple[str, ...]
     moving: dict[str, frozenset[str]]
 
     def judge(self, session: QuarantineView) -> Permit:
-        """One session's turn to be drained."""
+        """Return whether the session may drain its node now."""
         permit = self._resumed(session) or self._held(session)
         if permit is None and session.spec.node_name == self.snapshot.own_node:
             permit = self._own_node()
         if permit is None:
             self._give(session.spec.node_name)
             return _GOES_ON
-        # What ends by itself is worth waiting for; another's permanent block is not.
+        # The own node waits for blocks that end by themselves, not for permanent ones.
         refusal = permit.refusal
         if refusal is None:
             self.ahead |= permit.unjudged is Unjudged.GANGS
@@ -193,7 +191,7 @@ class _Turns:
         return permit
 
     def _resumed(self, session: QuarantineView) -> Permit | None:
-        """One that drained before it was held up takes a place again, and needs nothing else."""
+        """Return the permit of an interrupted drain, which needs only a free place."""
         if session.status.phase != Phase.DRAINING:
             return None
         full = self._full()
@@ -215,12 +213,12 @@ class _Turns:
         limit = self.snapshot.policy.limits.nodes_draining
         why = (
             f"{printable.count(limit, 'node is', 'nodes are')} draining (limits.nodesDraining), "
-            "it follows when one is done"
+            "the next one starts when one is done"
         )
         return Permit.refused(Refusal(reason=WhyNot.NODES_DRAINING, why=why), start=True)
 
     def _own_node(self) -> Permit | None:
-        """Our own node comes last, and only after another replica took over."""
+        """Return the permit of the own node: it is last, after another replica leads."""
         if self.ahead:
             why = "the remediator runs on it, other nodes are drained first"
             return Permit.refused(Refusal(reason=WhyNot.OWN_NODE_LAST, why=why), start=True)
@@ -236,13 +234,13 @@ class _Turns:
 
 
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
-    """Whether the session wants its node empty, as level and policy are now."""
+    """Return whether the session drains its node, by its level and the policy."""
     node = snapshot.nodes.get(session.spec.node_name)
     return node is not None and drains_now(session, node, snapshot)
 
 
 def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
-    """Whether something on the node itself keeps it from draining now."""
+    """Return whether the node cannot be drained now."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.ready == "Unknown" or exclusions.kept_off(node, snapshot):
         return True
@@ -255,10 +253,10 @@ _REPAIR_GOES: Final = Permit(start=True, drain=True, repair=True, unjudged=None)
 def repair_permits(
     opened: Iterable[QuarantineView], snapshot: FleetSnapshot
 ) -> Mapping[str, Permit]:
-    """Turns to be repaired for drained sessions, by name: who is repaired already first, in the
-    order in which they began, then the most severe, then who is drained for longest.
+    """Return the permits of drained sessions to be repaired, by name.
 
-    A budget of its own: a node that is repaired is out of service already.
+    Running repairs are first, then the most severe fault, then the oldest drain. Repairs have
+    their own limit, because their nodes are out of service already.
     """
     if snapshot.policy.mode == Mode.SHADOW:
         return {}
@@ -293,21 +291,23 @@ def _most_severe_first(session: QuarantineView) -> tuple[int, str, str]:
 def _wants_repair(
     session: QuarantineView, siblings: list[QuarantineView], snapshot: FleetSnapshot
 ) -> bool:
-    """Whether it could use a turn: one that is held up takes no place."""
+    """Return whether the session could start a repair if it got a turn."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or session.spec.hold or exclusions.kept_off(node, snapshot):
         return False
     health = snapshot.healths.get(node.name)
     causes = causes_now(session, node, snapshot)
     others = [s for s in siblings if s.name != session.name]
-    led = ladder.next_step(session, others, causes, health, snapshot.policy, snapshot.now)
-    return led.rung is not None and ladder.approved(session, causes, led.rung, snapshot.policy)
+    position = ladder.next_step(session, others, causes, health, snapshot.policy, snapshot.now)
+    return position.rung is not None and ladder.approved(
+        session, causes, position.rung, snapshot.policy
+    )
 
 
 def _repair_refused(
     node: NodeView | None, under_repair: list[NodeView], snapshot: FleetSnapshot
 ) -> Permit | None:
-    """Why the node may not be repaired beside those that are; None where it may."""
+    """Return why the node may not be repaired now; None if it may."""
     repair = snapshot.policy.repair
     if node is None:
         return _no_repair(WhyNot.NODE_GONE, "there is no node")
@@ -317,7 +317,7 @@ def _repair_refused(
     if len(under_repair) >= repair.concurrent:
         why = (
             f"{printable.count(repair.concurrent, 'node is', 'nodes are')} under repair "
-            "(repair.concurrent), it follows when one is done"
+            "(repair.concurrent), the next one starts when one is done"
         )
         return _no_repair(WhyNot.REPAIR_LIMIT, why)
     for key in sorted(repair.per):

@@ -1,8 +1,7 @@
-"""What a node's assessment and sessions say of its GPUs and of itself, for their records.
+"""Collect the faults of a node and its GPUs from health status and sessions, for their records.
 
-Reads objects and decides nothing; `rules.fleet.record_update` makes a record of it. Called by the
-leader's record keeping whenever a session or a assessment of the node changed. Records are written
-up to a minute later.
+`rules.fleet.record_update` updates the records. The leader calls this whenever a session or the
+health status of the node changed. Records are written up to a minute later.
 """
 
 import dataclasses
@@ -29,15 +28,14 @@ from rules.fleet.record_update import RecordIdentity
 from rules.session import causes, history
 
 MOST_GPUS: Final = 64
-"""Records that one node's assessment may open: as many GPUs as it may list."""
+"""The most records that one health status may open: as many as the GPUs that it may list."""
 MOST_RECORDS_OF_NODE: Final = 64
-"""Records of GPUs that one node may have on the ledger: no node holds near as many in 90 days, and
-a hostile assessment could name new ones at every check."""
+"""The most GPU records of one node. A hostile health status could name new GPUs each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordChange:
-    """One record as it should be; `known` is how it is, None where there is none."""
+    """One record in its new state; `known` is the current one, None if there is none."""
 
     name: str
     node: str
@@ -45,7 +43,7 @@ class RecordChange:
     known: RecordView | None = None
 
     def write(self, version: str = "") -> CreateRecord | WriteRecord:
-        """The next write: a record is made first and filled then, as its status is apart."""
+        """Return the next write: a record is created first, then its status is written."""
         version = version or (self.known.metadata.resource_version if self.known else "")
         if not version:
             return CreateRecord(name=self.name, node=self.node)
@@ -65,27 +63,27 @@ def record_changes(
     records: Mapping[str, RecordView],
     now: float,
 ) -> tuple[RecordChange, ...]:
-    """The records of one node that are not as they should be."""
+    """Return the records of one node that have to change."""
     found = _found(name, health, list(sessions), records)
     changes = []
     for record, (identity, faults) in sorted(found.items()):
         known = records.get(record)
         if known is not None and known.doubt:
-            # What cannot be read in full is not written over.
+            # A record with unreadable parts is not overwritten.
             continue
         before = known.status if known is not None else None
-        words: list[OperatorAction] = []
+        actions: list[OperatorAction] = []
         if before is None or before.node in {"", name}:
-            # Said of the GPUs that are there: one that was taken out keeps its past.
-            words = _words_on(node) if identity.node == name else []
-        after = record_update.updated(before, identity, faults, words, now)
+            # The annotation is about the GPUs in the node, not about removed ones.
+            actions = _actions_on(node) if identity.node == name else []
+        after = record_update.updated(before, identity, faults, actions, now)
         if after is not None and after != before:
             changes.append(RecordChange(name=record, node=name, status=after, known=known))
     return tuple(changes)
 
 
 def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | DeleteObject, ...]:
-    """What time alone does to records: faults leave the window, and old records end."""
+    """Return the changes by time alone: faults leave the window, and old records are deleted."""
     due: list[RecordChange | DeleteObject] = []
     for record in records:
         if record.doubt:
@@ -94,7 +92,7 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
             node, uid = record.status.node, record.metadata.uid
             due.append(DeleteObject(plural="gpurecords", name=record.name, uid=uid, node=node))
             continue
-        after = record_update.told(record.status, now)
+        after = record_update.with_message(record.status, now)
         if after != record.status:
             node = record.status.node
             due.append(RecordChange(name=record.name, node=node, status=after, known=record))
@@ -102,10 +100,8 @@ def aged(records: Iterable[RecordView], now: float) -> tuple[RecordChange | Dele
 
 
 def room_for_records(name: str, records: Iterable[RecordView]) -> int:
-    """How many GPUs' records this node may still open: those count that were ever plugged in
-    there.
-
-    The latest place alone would let two nodes that name each other's GPUs open any number.
+    """Return how many GPU records this node may still open. All GPUs that were ever in it count,
+    since two nodes could name each other's GPUs.
     """
     held = sum(
         one.status.scope == gpu_record.GPU_SCOPE
@@ -121,7 +117,7 @@ def _found(
     sessions: list[QuarantineView],
     records: Mapping[str, RecordView],
 ) -> dict[str, tuple[RecordIdentity, list[RecordEvent]]]:
-    """What each record is about, by its name, and the faults that are known of it."""
+    """Return the identity and the known faults of each record, by its name."""
     status = health.status if health is not None and not health.doubt else HealthStatus()
     gpus = {gpu.uuid: gpu for gpu in status.gpus if gpu.uuid}
     by_incident = _sessions_by_incident(sessions)
@@ -139,14 +135,14 @@ def _found(
         for uuid, fault in _kept_by(name, session, by_incident, seen):
             faults[uuid].append(fault)
     published = health is not None and not health.doubt
-    whole = published and len(gpus) >= status.expected_gpus.count
+    complete = published and len(gpus) >= status.expected_gpus.count
     listed = {gpu.uuid: gpu for s in sessions for gpu in causes.kept_inventory(s.status.evidence)}
     own = [
         uuid
         for uuid in faults
         if not uuid
         or uuid in gpus
-        or _may_report(name, uuid, records, whole=whole and uuid not in listed)
+        or _may_report(name, uuid, records, complete=complete and uuid not in listed)
     ]
     for uuid in own[:MOST_GPUS]:
         identity = _identity(name, uuid, gpus.get(uuid), status)
@@ -157,18 +153,18 @@ def _found(
     return found
 
 
-def _may_report(name: str, uuid: str, records: Mapping[str, RecordView], *, whole: bool) -> bool:
-    """Whether a node may speak of a GPU that its assessment does not list.
+def _may_report(
+    name: str, uuid: str, records: Mapping[str, RecordView], *, complete: bool
+) -> bool:
+    """Return whether a node may report a fault of a GPU that its health status does not list.
 
-    Any UUID may stand in an incident. An agent lists a GPU that it lost, until the node boots: so
-    what a assessment names that lists as many GPUs as the node should have, and listed no other
-    when a session opened (`whole`), may be another node's, and opens no record. One that is known
-    to be elsewhere is not this node's to accuse; but what became of a fault that was recorded here
-    is told to its end, wherever the GPU is by then.
+    An incident may have any UUID. If the status lists all expected GPUs (`complete`), an unlisted
+    UUID may be another node's GPU and opens no record. A GPU with a record on another node is
+    ignored, except to finish a fault that this node recorded.
     """
     known = records.get(gpu_record.gpu_record_name(uuid))
     if known is None:
-        return not whole
+        return not complete
     if known.status.node in {"", name}:
         return True
     return any(event.node == name for event in known.status.events)
@@ -191,7 +187,7 @@ def _identity(
         uuid=uuid[:96],
         serial=gpu.serial if gpu is not None else "",
         product=gpu.product if gpu is not None else "",
-        # A assessment that does not list the GPU says nothing of where it is now.
+        # The place of a GPU that the health status does not list is unknown.
         node=name if gpu is not None else "",
         slot=gpu.pci if gpu is not None else "",
         driver=status.driver_version[:64],
@@ -199,7 +195,7 @@ def _identity(
 
 
 def _sessions_by_incident(sessions: list[QuarantineView]) -> dict[str, QuarantineView]:
-    """The session that an incident belongs to; the latest where several name it."""
+    """Return the session of each incident; the latest if several have it."""
     ordered = sorted(sessions, key=lambda s: (s.metadata.created_at, s.name))
     return {
         cause.incident: session
@@ -229,7 +225,7 @@ def _kept_by(
     by_incident: Mapping[str, QuarantineView],
     seen: set[str],
 ) -> list[tuple[str, RecordEvent]]:
-    """Faults that only the session still knows: its assessment is gone or has forgotten them."""
+    """Return the faults that only the session has, because the health status dropped them."""
     evidence = session.status.evidence
     kept: Any = evidence.get("incidents")
     uuids: Any = evidence.get("gpus")
@@ -250,7 +246,7 @@ def _kept_by(
             ended_at=ended,
             outcome=outcome,
         )
-        # Which of several GPUs an incident was about is known only where it reports it.
+        # An incident without GPUs counts for all GPUs of the session.
         its = one.get("gpus")
         about = [u for u in its if isinstance(u, str)] if isinstance(its, list) else gpus
         found += [(uuid, fault) for uuid in about[:MOST_GPUS] or [""]]
@@ -258,7 +254,7 @@ def _kept_by(
 
 
 def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> tuple[str, str]:
-    """What became of a fault, and since when the part is back in service."""
+    """Return the outcome of a fault, and since when the part is back in service."""
     if session is None or session.status.mode == Mode.SHADOW:
         return (FaultOutcome.ACTIVE, "") if active else (FaultOutcome.CLOSED, closed_at)
     phase = session.status.phase
@@ -277,16 +273,14 @@ def _ended(session: QuarantineView | None, closed_at: str, *, active: bool) -> t
 
 
 def steps_of(session: QuarantineView) -> tuple[str, ...]:
-    """The repair steps that were really taken, in order: what nobody was asked for teaches
-    nothing.
-    """
+    """Return the repair steps that were executed, in order."""
     attempts = session.status.repair
     return tuple(a.step for a in attempts if a.state == RepairState.PROVEN or a.in_vain)
 
 
-def _words_on(node: NodeView | None) -> list[OperatorAction]:
-    said = node.annotations.get(names.ANNOTATION_REPAIRED, "") if node is not None else ""
-    when, _, reason = said.partition(" ")
+def _actions_on(node: NodeView | None) -> list[OperatorAction]:
+    text = node.annotations.get(names.ANNOTATION_REPAIRED, "") if node is not None else ""
+    when, _, reason = text.partition(" ")
     at = timestamps.parse_time(when)
     if at is None:
         return []

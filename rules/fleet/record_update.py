@@ -1,7 +1,7 @@
-"""One record and what is known now come in; the record as it should be goes out.
+"""Update one GPURecord with the current faults.
 
-Level-triggered: the same facts again change nothing, so a restart, a second leader and a write
-that was lost all come to the same record. A fault is known by its reason and its time.
+Level-triggered: the same faults change nothing, so a restart, a second leader and a lost write
+give the same record. A fault is identified by its reason and its time.
 """
 
 from collections.abc import Iterable
@@ -24,17 +24,17 @@ from rules.api.gpu_record import (
 KEPT_S: Final = gpu_record.REPEAT_DAYS * gpu_record.DAY_S
 """How long a record outlives its last event."""
 FORGOTTEN_S: Final = 365 * gpu_record.DAY_S
-"""A fault that never ended (its node is gone) is kept so long."""
+"""How long a fault that never ended (its node is gone) is kept."""
 SAME_S: Final = 3600.0
-"""The same reason again within this time, nothing done meanwhile, is the same fault flapping."""
+"""The same reason within this time, without a repair, is the same fault flapping."""
 MOVED_S: Final = 3600.0
-"""Nobody carries a GPU about faster: two nodes that both claim it would else take turns."""
+"""The shortest time between two moves of a GPU, in case two nodes report the same one."""
 _REASON_CHARS, _TEXT_CHARS, _LONGEST_TIME = 63, 256, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordIdentity:
-    """What the record is about, as far as it is known now; "" where it is not."""
+    """The GPU or node of a record; "" for unknown fields."""
 
     scope: str = gpu_record.GPU_SCOPE
     uuid: str = ""
@@ -49,10 +49,10 @@ def updated(
     status: RecordStatus | None,
     identity: RecordIdentity,
     faults: Iterable[RecordEvent],
-    words: Iterable[OperatorAction],
+    actions: Iterable[OperatorAction],
     now: float,
 ) -> RecordStatus | None:
-    """The record with what is known now; None where there is nothing to record."""
+    """Return the record with the current faults; None if there is nothing to record."""
     known = status or RecordStatus(scope=identity.scope, uuid=identity.uuid)
     result = replace(
         known,
@@ -68,16 +68,16 @@ def updated(
         last = result.events[-1]
         here = RecordPlace(node=last.node, since=last.at)
         result = replace(result, places=(here,) if last.node else ())
-    return told(_with_actions(_bounded(result), words), now)
+    return with_message(_with_actions(_bounded(result), actions), now)
 
 
-def told(status: RecordStatus, now: float) -> RecordStatus:
-    """The record with its sentence as of now: faults leave its window without any event."""
+def with_message(status: RecordStatus, now: float) -> RecordStatus:
+    """Return the record with its current message, since faults leave the window by time."""
     return replace(status, message=gpu_record.fault_summary(status, now))
 
 
 def outlived_record(record: RecordView, now: float) -> bool:
-    """Whether a record has had no event for so long that it is forgotten."""
+    """Return whether a record had no event for so long that it is deleted."""
     events = record.status.events
     if not events:
         return now - record.metadata.created_at > KEPT_S
@@ -87,7 +87,7 @@ def outlived_record(record: RecordView, now: float) -> bool:
 
 
 def _placed(status: RecordStatus, identity: RecordIdentity, now: float) -> tuple[RecordPlace, ...]:
-    """Where it was and is."""
+    """Return the former places and the current one."""
     places = status.places
     if not identity.node:
         return places
@@ -115,7 +115,7 @@ def _with_fault(
     known_end = status.events[index].ended_at if index is not None else ""
     fault = replace(fault, ended_at=_ended_by_now(fault.ended_at, known_end, now))
     if index is not None:
-        return _reported_more(status, index, fault)
+        return _with_outcome(status, index, fault)
     forgotten = timestamps.parse_time(status.forgotten_until) or 0.0
     if at <= forgotten or (now - at > KEPT_S and fault.outcome != FaultOutcome.ACTIVE):
         return status
@@ -123,14 +123,14 @@ def _with_fault(
     if same is not None:
         event = status.events[same]
         again = replace(event, last_at=fault.at, times=event.times + 1)
-        return _reported_more(_put(status, same, again), same, fault)
+        return _with_outcome(_put(status, same, again), same, fault)
     return _added(status, fault, at, identity)
 
 
 def _ended_by_now(ended: str, known: str, now: float) -> str:
-    """No fault ended later than now, or its record would outlive the GPU.
+    """Return the end of a fault, at most now, or its record would never be deleted.
 
-    An end still to come stays where it was cut at first, so that the same word changes nothing.
+    A future end keeps its first limit, so that the same value changes nothing.
     """
     at = timestamps.parse_time(ended)
     if at is None:
@@ -141,7 +141,7 @@ def _ended_by_now(ended: str, known: str, now: float) -> str:
 
 
 def _index_of(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) -> int | None:
-    """The event that holds this fault already, or a later one of the same flapping."""
+    """Return the index of the event that includes this fault; None for none."""
     for index, event in enumerate(events):
         began, last = (
             timestamps.parse_time(event.at),
@@ -168,12 +168,12 @@ def _flapping(events: tuple[RecordEvent, ...], fault: RecordEvent, at: float) ->
     return None
 
 
-def _reported_more(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
-    """What became of a known fault, where this is its latest sight."""
+def _with_outcome(status: RecordStatus, index: int, fault: RecordEvent) -> RecordStatus:
+    """Update the outcome of a known fault if this is its latest occurrence."""
     event = status.events[index]
     if (event.last_at or event.at) != fault.at:
         return status
-    # What sessions told is not forgotten when history forgets the session.
+    # The outcome of a session stays after the session is deleted.
     forgets = bool(event.session) and not fault.session
     new = replace(
         event,

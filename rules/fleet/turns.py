@@ -1,8 +1,8 @@
-"""Who may start now, and why the others wait: the rules that protect the fleet from us.
+"""Decide which sessions may quarantine their node now, within budget, rates and breaker.
 
-`judge_fleet` is called by the remediator once per cycle on the entire snapshot; every session gets
-a `Permit`. All of it is derived from API objects, so a restart, a second replica and a replay
-come to the same answer. Nothing here blocks a release.
+The remediator calls `judge_fleet` once per cycle with the entire snapshot. Every session gets a
+`Permit`. All input comes from API objects, so a restart and a second replica get the same result.
+Releases are never blocked here.
 """
 
 from bisect import insort
@@ -49,7 +49,7 @@ STARTED: Final = frozenset({"Marked", "Draining", "Quarantined", "Repairing", "V
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetAssessment:
-    """The answer for every open session, and the numbers behind it."""
+    """A permit for every open session, and the counts behind it."""
 
     permits: Mapping[str, Permit] = field(default_factory=dict)
     """By session name."""
@@ -57,11 +57,11 @@ class FleetAssessment:
     lines: tuple[BudgetLine, ...] = ()
     events: tuple[EmitEvent, ...] = ()
     selected: int = 0
-    """How many nodes the policy selects; an alert fires at 0."""
+    """How many nodes the policy selects. An alert fires at 0."""
 
 
 def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> FleetAssessment:
-    """Judge every open session of the snapshot; `memory` is of earlier judgements."""
+    """Return a permit for every open session. `memory` caches results of earlier calls."""
     memory = memory or FleetMemory()
     memory.keep(snapshot.counted)
     selected, book = budget_book(snapshot, memory)
@@ -86,24 +86,23 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
 def budget_book(
     snapshot: FleetSnapshot, memory: FleetMemory | None = None
 ) -> tuple[Mapping[str, NodeView], BudgetBook]:
-    """The nodes that the policy selects, and how many of them are unavailable now."""
+    """Return the nodes that the policy selects, and how many of them are unavailable."""
     policy = snapshot.policy
     census = (memory or FleetMemory()).census
-    census.look(snapshot.nodes, policy)
+    census.update(snapshot.nodes, policy)
     taken = snapshot.reserved | {
         s.spec.node_name
         for s in snapshot.counted.values()
-        # Virtual taints and cordons count in a Shadow budget only; real ones are on the nodes
-        # anyway.
+        # Sessions in Shadow count in a Shadow budget only.
         if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == policy.mode
     }
     return census.selected, census.book(taken, policy, snapshot.now)
 
 
 def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -> str:
-    """Which budgets one more unavailable node exceeds, in a clause; "" where it exceeds none.
+    """Return which budgets one more unavailable node exceeds, a clause; "" for none.
 
-    An operator's request waits for no budget, so whoever asks has to know.
+    An operator's request ignores budgets, so the command line shows this.
     """
     if node not in selected:
         return ""
@@ -113,10 +112,10 @@ def over_budget(node: str, selected: Mapping[str, NodeView], book: BudgetBook) -
 def _in_order(
     opened: list[QuarantineView], snapshot: FleetSnapshot, memory: FleetMemory
 ) -> list[QuarantineView]:
-    """Pending sessions: whose quarantine is on or on its way, then Fatal before Degraded, gang
-    mates together, then oldest.
+    """Return the Pending sessions in order: tainted nodes first, then Fatal before Degraded, gangs
+    together, the oldest first.
 
-    A taint and cordon may be there before its record is: its place in every limit is taken.
+    A node may be tainted before its session records it, and counts in every limit already.
     """
     pending = [s for s in opened if s.status.phase in {"", "Pending"}]
     first: dict[str, float] = {}
@@ -137,7 +136,7 @@ def _in_order(
 
 
 def _takes(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
-    """Whether the session's quarantine is on its node, or on its way there."""
+    """Return whether the session's taint is on its node, or its write is in flight."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.name in snapshot.reserved:
         return node is not None
@@ -146,7 +145,7 @@ def _takes(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
 
 
 class _Turns:
-    """Gives turns in order, booking each one it gives."""
+    """Gives sessions their turn in order, and counts each one."""
 
     def __init__(
         self,
@@ -181,20 +180,20 @@ class _Turns:
         }
 
     def judge(self, session: QuarantineView) -> Permit:
-        """One session's turn to be quarantined."""
+        """Return whether the session may quarantine its node now."""
         node = self._snapshot.nodes.get(session.spec.node_name)
         if node is None:
             return _no(WhyNot.NODE_GONE, "there is no such node")
         if not self._may_act(session, node):
-            return _no(WhyNot.WAITING, "a pause, another owner or its assessment holds it up")
+            return _no(WhyNot.WAITING, "a pause, another owner or its assessment delays it")
         if node.name in self._snapshot.taint_refused and self._snapshot.policy.mode != Mode.SHADOW:
-            # A place booked for a taint and cordon that cannot land is a place nobody gets.
+            # A refused taint takes no place in the budget.
             return Permit(unjudged=Unjudged.TAINT_REFUSED)
         if has_human(session):
             self._book.take(node)
             return Permit(start=True, unjudged=None)
         permit = self._refused(node)
-        if permit is None and (storm := self._breaker.says(session)) is not None:
+        if permit is None and (storm := self._breaker.refusal_for(session)) is not None:
             permit = Permit.refused(storm, storm=True)
         permit = permit or self._limits(session, node)
         if permit is not None:
@@ -203,7 +202,7 @@ class _Turns:
         return Permit(start=True, unjudged=None)
 
     def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
-        """Whether the session could use a turn: a turn given to one that cannot is a turn lost."""
+        """Return whether the session could act if it got a turn."""
         snapshot = self._snapshot
         if exclusions.kept_off(node, snapshot):
             return False
@@ -249,16 +248,14 @@ class _Turns:
         return self._gang_fits(session, node, line)
 
     def _new_at(self, name: str) -> list[float]:
-        """When the taints and cordons were that count for this node: each of its own, and the last
-        of every other node, which cannot take more than one place.
+        """Return the quarantine times that count for this node: all of its own, and the last one
+        of every other node.
         """
         others = (times[-1] for node, times in self._new.items() if node != name)
         return sorted([*others, *self._new.get(name, ())])
 
     def _overtaken(self, node: NodeView) -> Permit | None:
-        """A place held for a taint and cordon on its way is lost when others became unavailable
-        meanwhile.
-        """
+        """Return why a taint in flight exceeds the budget, if other nodes became unavailable."""
         if node.name not in self._snapshot.reserved or node_room.is_unavailable(node):
             return None
         for line in map(self._book.line, self._book.keys_of(node)):
@@ -269,7 +266,7 @@ class _Turns:
     def _gang_fits(
         self, session: QuarantineView, node: NodeView, line: BudgetLine
     ) -> Permit | None:
-        """A Degraded gang that does not fit waits whole; a Fatal one goes in order."""
+        """Return whether the budget has room for all bad nodes of a Degraded gang."""
         if worst(session.spec.causes) == Severity.FATAL:
             return None
         gangs = self._snapshot.gangs.get(node.name, ())
@@ -286,7 +283,7 @@ class _Turns:
         return None
 
     def _gangs_unread(self, session: QuarantineView, in_gang: bool) -> bool:
-        """Whether to wait for its own gangs, or for those of nodes that may be its mates."""
+        """Return whether the gangs of this node, or of possible gang members, are not read yet."""
         snapshot = self._snapshot
         node = snapshot.nodes.get(session.spec.node_name)
         if node is None or not drains_now(session, node, snapshot):
@@ -298,7 +295,7 @@ class _Turns:
         )
 
     def _count_gang_needs(self, pending: Iterable[QuarantineView]) -> dict[str, set[str]]:
-        """Available nodes with a Pending session, by gang."""
+        """Return the available nodes with a Pending session, by gang."""
         needs: defaultdict[str, set[str]] = defaultdict(set)
         for session in pending:
             node = self._snapshot.nodes.get(session.spec.node_name)
@@ -323,7 +320,7 @@ def _no(reason: WhyNot, why: str, until: float | None = None) -> Permit:
 
 
 def finding_event(finding: FleetFinding, snapshot: FleetSnapshot) -> EmitEvent:
-    """One Event on the Deployment per finding: its key does not change while it grows."""
+    """Return one Event on the Deployment per finding; its key stays while the finding grows."""
     return EmitEvent(
         node="",
         node_uid="",

@@ -1,8 +1,8 @@
-"""Which values of a policy, and which of its repair adapters, need a component or a right.
+"""List the components and rights that policy values and repair adapters need.
 
-One table, for everybody: Helm refuses a policy whose component is off (`hack.chart` makes
-templates of the rows), `policy check` names them, `policy rbac` writes a component for adapters
-of the policy's own, and `kubectl gpuward preflight` looks for each of them in the cluster.
+Helm refuses a policy without its component (`hack.chart` generates templates from the rows),
+`policy check` lists them, `policy rbac` writes a component for custom adapters, and
+`kubectl gpuward preflight` looks for them in the cluster.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,18 +21,18 @@ ANY: Final = "*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """One place of the policy, and which of its values need which component."""
+    """One path of the policy, and the components that its values need."""
 
     path: tuple[str, ...]
     components: Mapping[str, str]
     """By the value as YAML writes it."""
     unless: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
-    """Places and their values with which nothing is needed, whatever stands at `path`."""
+    """Paths and values with which no component is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A component that a policy needs, and where it reports it."""
+    """A component that a policy needs, and the path that needs it."""
 
     path: str
     value: str
@@ -46,11 +46,11 @@ class Asked:
 
 
 _OFF: Final = ((("repair", "mode"), ("Off",)),)
-"""Nobody is asked for a repair."""
+"""No repair is requested."""
 
 NEEDS: Final = (
     Need(path=("drain", "onTimeout"), components={"Force": FORCE}),
-    # Auto tests where the component is, and not elsewhere.
+    # Auto tests only if the component is installed.
     Need(path=("validate", "provider"), components={"Job": VALIDATE}),
     Need(
         path=("validate", "newNodes"),
@@ -70,7 +70,7 @@ NEEDS: Final = (
 
 
 def asked_components(policy: Policy) -> tuple[Asked, ...]:
-    """Every component that this policy needs, by the places that report it."""
+    """Return every component that this policy needs, with its path."""
     view = effective_view(policy)
     return tuple(
         Asked(path=".".join(place), value=value, component=component)
@@ -83,7 +83,7 @@ def asked_components(policy: Policy) -> tuple[Asked, ...]:
 
 
 def _places(view: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The path with each key in the place of its wildcard."""
+    """Return the paths with each key in place of the wildcard."""
     if ANY not in path:
         yield path
         return
@@ -94,7 +94,7 @@ def _places(view: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _at(view: Any, place: tuple[str, ...]) -> str:
-    """What stands there as YAML writes it; `null` where nothing does."""
+    """Return the value at `place` as YAML writes it; `null` for none."""
     found = view
     for key in place:
         found = found.get(key) if isinstance(found, dict) else None
@@ -105,16 +105,16 @@ def _at(view: Any, place: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairNeeds:
-    """What has to be installed for `policy.repair` to work."""
+    """What `policy.repair` needs installed."""
 
     components: tuple[str, ...]
-    """Folders under daemonset/components, of shipped adapters that a step names."""
+    """Folders under daemonset/components of shipped adapters in use."""
     own: Mapping[str, str]
-    """Files of a component for the policy's own adapters, by name; {} where none needs one."""
+    """Files of a component for custom adapters, by name; {} if none is needed."""
 
 
 def repair_needs(repair: Repair) -> RepairNeeds:
-    """For every step that the policy names, and every adapter that it brings."""
+    """Return the needs of all steps and custom adapters of the policy."""
     shipped = sorted({each.adapter for each in repair.steps.values() if each.adapter in ADAPTERS})
     actions = tuple(adapter.action for _, adapter in sorted(repair.adapters.items()))
     return RepairNeeds(
@@ -126,7 +126,7 @@ def repair_needs(repair: Repair) -> RepairNeeds:
 
 
 def actions_in_use(repair: Repair) -> dict[str, list[RepairAction]]:
-    """What the steps of the policy do, by the name of the adapter."""
+    """Return the actions of the policy's steps, by adapter."""
     found: dict[str, list[RepairAction]] = {}
     for step, wanted in sorted(repair.steps.items()):
         action = repair.action(wanted.adapter, step)

@@ -1,8 +1,7 @@
-"""`policy.external`: what others say on a Node, and what it means here.
+"""`policy.external`: causes from conditions, annotations, labels and taints of other tools.
 
-Each trigger names one thing that a detector, a provider or a script of the site puts on a Node
-(condition, annotation, label or taint) and the cause that it makes. Read by `rules.policy.reader`;
-`rules.session.external` compares it with nodes.
+Each trigger matches one value that a detector, a provider or a script sets on a Node, and defines
+the cause for it. `rules.policy.reader` reads it; `rules.session.external` matches it with nodes.
 """
 
 from collections import Counter
@@ -16,7 +15,7 @@ from rules.catalog.reason import Action, Level, Severity, is_reason_code
 from rules.policy.section import Seconds, Section
 
 MAX_TRIGGERS: Final = 32
-"""Each is compared with every node that changes; a detector has a handful of conditions."""
+"""Each trigger is matched with every changed node; a detector has a few conditions."""
 MAX_VALUE_CHARS: Final = 256
 OWN: Final = frozenset(
     {
@@ -29,8 +28,7 @@ OWN: Final = frozenset(
         "node.kubernetes.io/unschedulable",
     }
 )
-"""Conditions that gpuward writes and the taint of its cordon: a cause made of them would be its
-own proof and never close."""
+"""Conditions and taints of gpuward itself: a cause of them would never close."""
 _STATUSES: Final = ("True", "False", "Unknown")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SHAPES: Final = (
@@ -39,24 +37,24 @@ _SHAPES: Final = (
 
 
 class Match(str):
-    """What to look for on a Node, in the notation of kubectl: `taint KEY=VALUE:EFFECT`."""
+    """A match for a Node, in the notation of kubectl: `taint KEY=VALUE:EFFECT`."""
 
     kind: str
     """condition, annotation, label or taint."""
     name: str
     """Type of the condition, else the key."""
     value: str | None
-    """None: any value; of a condition its status, `True` unless it is given."""
+    """None: any value. For a condition, the status; default `True`."""
     effect: str | None
-    """Of a taint; None: any."""
+    """For a taint; None: any."""
 
 
 def parse_match(text: object) -> Match:
-    """Read `text`; ValueError says what is wrong with it and how to write it."""
+    """Parse `text`; ValueError has the problem and the correct format."""
     match = Match(text)
     match.kind, _, rest = match.partition(" ")
     if match.kind not in {"condition", "annotation", "label", "taint"}:
-        raise ValueError(f"{text!r:.80} names nothing to look for; write {_SHAPES}")
+        raise ValueError(f"{text!r:.80} is no match; write {_SHAPES}")
     rest, _, effect = rest.partition(":") if match.kind == "taint" else (rest, "", "")
     match.name, given, value = rest.strip().partition("=")
     match.effect, match.value = effect or None, value if given else None
@@ -77,25 +75,23 @@ def parse_match(text: object) -> Match:
 
 
 class ExternalTrigger(Section, frozen=True, kw_only=True):
-    """One thing that others write on Nodes, and the cause it makes."""
+    """One match on Nodes, and the cause for it."""
 
     match: Match
     before_s: Seconds | None = msgspec.field(name="before", default=None)
     """The value of the annotation or label is a time (RFC 3339 or Unix seconds), and the cause
     begins this long before it."""
     for_s: Seconds = msgspec.field(name="for", default=Seconds(120))
-    """How long it must have been so."""
+    """How long the match must hold."""
     reason: str
     severity: Severity = Severity.DEGRADED
     level: Level = Level.CORDON
     action: Action = Action.INVESTIGATE
-    """What would repair it: where the ladder of `repair` begins, if anywhere."""
+    """The repair step at which the `repair` ladder begins."""
 
     @property
     def key(self) -> str:
-        """What it looks for, as text: two triggers with the same one are the same. Identifies
-        causes in sessions, so it must not change.
-        """
+        """The match as text. It identifies causes in sessions, so its format must not change."""
         match = self.match
         if match.kind == "condition":
             return f"condition {match.name} {match.value}"
@@ -106,8 +102,8 @@ class ExternalTrigger(Section, frozen=True, kw_only=True):
 def external_problems(
     triggers: tuple[ExternalTrigger, ...], asked: Collection[tuple[str, str]] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Path and message of everything that has the right type and makes no sense. `asked`: what
-    the repair steps of the same policy set on Nodes, as kind and key.
+    """Return path and message of every invalid value. `asked`: what the repair steps of the policy
+    set on Nodes, as kind and key.
     """
     if len(triggers) > MAX_TRIGGERS:
         yield "external", f"has {len(triggers)} triggers, {MAX_TRIGGERS} are the most"
@@ -118,11 +114,11 @@ def external_problems(
         if not is_reason_code(trigger.reason):
             yield f"{path}.reason", f"is wrong: {trigger.reason!r:.80} is not CamelCase"
         if times[trigger.key] > 1:
-            yield path, "looks for the same as another trigger; one thing has one meaning"
+            yield path, "has the same match as another trigger"
         if (match.kind, match.name) in asked:
             message = (
-                f"is wrong: gpuward itself sets {match.name} to ask for a repair, so the cause "
-                "would be its own proof"
+                f"is wrong: gpuward sets {match.name} to request a repair, so the cause would "
+                "never close"
             )
             yield f"{path}.match", message
         if trigger.before_s is not None and (

@@ -1,8 +1,8 @@
-"""The quarantine policy: what the operator allows, strictly decoded from `policy.yaml`.
+"""The quarantine policy, strictly decoded from `policy.yaml`.
 
-The remediator decodes it at start and at every reload (`load_policy`); `policy check` prints
-its problems, `policy show` the effective view. An unknown key is a problem with its path and a
-remedy, never ignored: a misspelled limit must not silently become the default.
+The remediator decodes it at start and at every reload (`load_policy`). `policy check` prints its
+problems, `policy show` the effective policy. An unknown key is an error with path and remedy, so
+that a misspelled limit does not silently become the default.
 """
 
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ from rules.repair.adapter import (
 
 _MAX_PROBLEMS: Final = 20
 _UNKNOWN_KEY: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_UNKNOWN_WORD: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
+_UNKNOWN_VALUE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
 _UNKNOWN_XID: Final = re.compile(r"Xid\d{1,4}Unknown")
 
 
@@ -65,15 +65,15 @@ def load_policy(document: object) -> Policy | tuple[PolicyProblem, ...]:
         policy: Policy = msgspec.convert(_spelled_out(document), Policy, dec_hook=_decode)
     except msgspec.ValidationError as error:
         return (_mistyped(str(error)),)
-    found = [PolicyProblem(path=path, message=what) for path, what in _nonsense(policy)]
+    found = [PolicyProblem(path=path, message=what) for path, what in _invalid_values(policy)]
     if (more := len(found) - _MAX_PROBLEMS) > 0:
-        message = f"has {more} more problems; mend these and check it again"
+        message = f"has {more} more problems; fix these and check it again"
         found[_MAX_PROBLEMS:] = [PolicyProblem(path="", message=message)]
     return tuple(found) or policy
 
 
 def _spelled_out(document: dict[Any, Any]) -> dict[Any, Any]:
-    """YAML 1.1 reads an unquoted Off as false; whoever writes it means the word."""
+    """Return the document with repair.mode Off: YAML 1.1 reads an unquoted Off as false."""
     repair = document.get("repair")
     if isinstance(repair, dict) and repair.get("mode") is False:
         return {**document, "repair": {**repair, "mode": "Off"}}
@@ -93,31 +93,31 @@ def _decode(kind: type, value: object) -> object:
 
 
 def _mistyped(error: str) -> PolicyProblem:
-    """msgspec's error with the entire path and one suggestion."""
+    """Return msgspec's error with the full path and one suggestion."""
     what, _, place = error.partition(" - at `")
     path = place.removeprefix("key` in `").rstrip("`").removeprefix("$").removeprefix(".")
     known = values_at(policy_schema(), path)
     if found := _UNKNOWN_KEY.fullmatch(what):
-        whole = f"{path}.{found[1]}".removeprefix(".")
+        full = f"{path}.{found[1]}".removeprefix(".")
         message = f"is not a known key; {_nearest(found[1], known)}"
-        return PolicyProblem(path=whole, message=message)
-    bad = _UNKNOWN_WORD.fullmatch(what)
+        return PolicyProblem(path=full, message=message)
+    bad = _UNKNOWN_VALUE.fullmatch(what)
     suggestion = f"; {_nearest(bad[1], known)}" if bad and known else ""
     return PolicyProblem(path=path, message=f"is wrong: {_small(what)}{suggestion}")
 
 
 def _small(what: str) -> str:
-    """With a small first letter, unless that is part of a name such as GPUHealthy."""
+    """Return the text with a lower-case first letter, except for names such as GPUHealthy."""
     return what if what[1:2].isupper() else f"{what[:1].lower()}{what[1:]}"
 
 
-def _nearest(word: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
+def _nearest(key: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
 
 
-def _nonsense(policy: Policy) -> Iterator[tuple[str, str]]:
-    """What has the right type and still makes no sense."""
+def _invalid_values(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Return path and message of values with a valid type that are still wrong."""
     checks = [
         ("repair.window", policy.repair.window_s > 0, "must be longer than 0s"),
         ("repair.steps", policy.repair.mode == "Off" or bool(policy.repair.steps),
@@ -146,9 +146,9 @@ def _nonsense(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def unknown_reasons(policy: Policy) -> tuple[str, ...]:
-    """One sentence for each reason that no catalog knows, with the nearest one there is.
+    """Return one note for each unknown reason, with the closest known one.
 
-    A note and not an error: a newer agent, or one with a rules file of its own, may publish it.
+    It is no error, because a newer agent or a custom rules file may publish it.
     """
     known = {
         *reasons.REASONS,
@@ -179,7 +179,7 @@ _META: Final = ("name", "namespace", "annotations", "labels")
 
 
 def repair_problems(repair: Repair) -> Iterator[Problem]:
-    """Every problem of the section."""
+    """Return the problems of the section."""
     for name, adapter in sorted(repair.adapters.items()):
         yield from _own_adapter(name, adapter, f"repair.adapters.{name[:80]}")
     for step, wanted in sorted(repair.steps.items()):
@@ -198,7 +198,7 @@ def repair_problems(repair: Repair) -> Iterator[Problem]:
 
 
 def asked_on_nodes(repair: Repair) -> frozenset[tuple[str, str]]:
-    """What the chosen steps set on Nodes: kind (condition, annotation, label) and key."""
+    """Return what the steps set on Nodes: kind (condition, annotation, label) and key."""
     found: set[tuple[str, str]] = set()
     for step, wanted in repair.steps.items():
         match repair.action(wanted.adapter, step):
@@ -268,7 +268,7 @@ def _object(body: dict[str, Any], path: str) -> Iterator[Problem]:
     ):
         yield f"{path}.metadata.namespace", f"is no namespace; {own} is the remediator's own"
     if "status" in body:
-        yield f"{path}.status", "is the provider's word; leave it out"
+        yield f"{path}.status", "is set by the provider; leave it out"
     named = {**body, "metadata": {k: v for k, v in metadata.items() if k != "namespace"}}
     yield from template_problems(named, path)
 
@@ -284,14 +284,14 @@ Schema = dict[str, Any]
 
 
 def policy_schema() -> Schema:
-    """A fresh schema of the entire policy, every default stated where it stands."""
+    """Return the schema of the policy, with all defaults."""
     title = "gpuward QuarantinePolicy"
     defaults = msgspec.json.decode(msgspec.json.encode(effective_view(Policy())))
     return {"$schema": DIALECT, "title": title, **_section(Policy, defaults)}
 
 
 def values_at(schema: Schema, path: str) -> tuple[str, ...]:
-    """The keys or words that may stand at a path such as `pods[0].strategy`; () for any."""
+    """Return the valid keys or values at a path such as `pods[0].strategy`; () for any."""
     for step in re.findall(r"[^.\[\]]+|\[[^]]*\]", path):
         part = _part(schema)
         inside = part.get("items") or part.get("additionalProperties") or {}
@@ -302,7 +302,7 @@ def values_at(schema: Schema, path: str) -> tuple[str, ...]:
 
 
 def _part(schema: Schema) -> Schema:
-    """What may stand there beside null."""
+    """Return the schema without null."""
     return next((one for one in schema.get("anyOf", ()) if one.get("type") != "null"), schema)
 
 
@@ -356,6 +356,6 @@ def _plain(kind: Any) -> Schema:
 
 
 def _bounds(meta: msgspec.Meta) -> Schema:
-    """The range of a number in the terms of JSON Schema."""
+    """Return the range of a number in JSON Schema terms."""
     terms = {"minimum": meta.ge, "exclusiveMinimum": meta.gt, "maximum": meta.le}
     return {name: value for name, value in terms.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Base of every part of the policy, and durations as people write them: `10m`, `1h30m`, `7d`.
+"""Base of every section of the policy, and durations such as `10m`, `1h30m` and `7d`.
 
-Go's spelling (h, m, s, ms) plus `d`, which operators write and Go does not have.
+Go's format (h, m, s, ms) plus `d`.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 class Section(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Base of every part of the policy: camelCase keys, none unknown."""
+    """Base of every section of the policy: camelCase keys, no unknown keys."""
 
 
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
@@ -30,13 +30,13 @@ class Seconds(float):
 
 
 class PositiveSeconds(Seconds):
-    """A duration longer than nothing, such as a window in which something is counted."""
+    """A duration longer than 0s, such as a window."""
 
     __slots__ = ()
 
 
 def parse_duration(text: object) -> Seconds:
-    """Read `text`; ValueError says what is wrong with it and how to write it."""
+    """Parse `text`; ValueError has the problem and the correct format."""
     if not isinstance(text, str):
         raise ValueError(f"a duration is text such as 10m, 24h or 1h30m, not {text!r:.40}")
     parts = _PART.findall(text)
@@ -49,7 +49,7 @@ def parse_duration(text: object) -> Seconds:
 
 
 def format_duration(seconds: float) -> str:
-    """An exact spelling: 5400 is `1h30m`, 86400 is `24h`, 604800 is `7d`, 0 is `0s`."""
+    """Return the exact text: 5400 is `1h30m`, 86400 is `24h`, 604800 is `7d`, 0 is `0s`."""
     rest = round(seconds * 1000)
     if rest <= 0:
         return "0s"

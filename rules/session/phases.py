@@ -324,7 +324,7 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
         status,
         because=kept.why if kept is not None else "waiting for the repair",
         blocked_by=kept.reason if kept is not None else (halt.reason if halt else None),
-        evicting=Evicting.LOOK if outlook.lists_pods else Evicting.WATCH,
+        evicting=Evicting.CONFIRM_IDLE if outlook.lists_pods else Evicting.WATCH,
         hand_over=outlook.hand_over,
         wake_at=outlook.wake_at,
     )

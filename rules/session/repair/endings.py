@@ -62,7 +62,7 @@ def with_room(attempts: tuple[RepairAttempt, ...]) -> tuple[RepairAttempt, ...]:
 
 def reading(query: ObjectAddress, why: str = "the repair rests on") -> Decision:
     """Return the decision that reads this object first."""
-    because = f"{why} {query.words}"
+    because = f"{why} {query.text}"
     return Decision(step="ReadObject", because=because, needs_object=query)
 
 
@@ -238,7 +238,7 @@ def _with_refusal(seen: NodeObservation, taken: Withdrawal, now: float) -> Withd
     if now - since < withdrawal.WITHDRAWAL_S:
         return replace(taken, writes=(), events=(), waits=taken.waits or answer.why)
     targets = [
-        w.address.words if isinstance(w, WriteRepairObject) else f"the Node ({w.kind})"
+        w.address.text if isinstance(w, WriteRepairObject) else f"the Node ({w.kind})"
         for w in taken.writes
     ]
     refused = (f"{each} ({answer.reason})" for each in targets)

@@ -61,7 +61,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         return endings.ended_as(case, status, attempt, RepairState.FAILED, why)
     until = timestamps.utc(endings.started_at(case, attempt) + timeout_s)
     target = attempt.target
-    through = f" through {objects.address_of(target).words}" if target is not None else ""
+    through = f" through {objects.address_of(target).text}" if target is not None else ""
     sentence = (
         f"{attempt.step} requested from {attempt.adapter}{through} at "
         f"{timestamps.utc(endings.started_at(case, attempt))} for "
@@ -114,7 +114,7 @@ def _object_outcome(attempt: RepairAttempt, seen: ObjectSeen | None) -> tuple[st
         return "", False
     if seen.state is not ReadState.FOUND or not seen.found:
         return "", seen.state is ReadState.ABSENT
-    why = objects.given_up(action, objects.address_of(attempt.target).words, seen.found[0])
+    why = objects.given_up(action, objects.address_of(attempt.target).text, seen.found[0])
     through = action.done is not None and objects.holds(action.done, seen.found[0])
     return why, bool(why) or through
 
@@ -277,7 +277,7 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         status,
         because=attempt.step,
         before=(call.write,) if call.write is not None else (),
-        evicting=Evicting.WATCH if answer is None else Evicting.LOOK,
+        evicting=Evicting.WATCH if answer is None else Evicting.CONFIRM_IDLE,
         wake_at=case.now + 1.0,
     )
 
@@ -285,7 +285,7 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
 def _on_record(case: Case, status: QuarantineStatus, why: str) -> Decision:
     """Return the decision that records the step before it continues."""
     return case.decision(
-        "PlanRepair", status, because=why, evicting=Evicting.LOOK, wake_at=case.now
+        "PlanRepair", status, because=why, evicting=Evicting.CONFIRM_IDLE, wake_at=case.now
     )
 
 
@@ -325,7 +325,7 @@ def _cannot(
         status,
         because=refusal.why,
         blocked_by=refusal.reason,
-        evicting=Evicting.LOOK,
+        evicting=Evicting.CONFIRM_IDLE,
         wake_at=case.now + again_s,
     )
 
@@ -346,7 +346,7 @@ def _held(
         blocked_by=waits.refusal.reason if waits.refusal is not None else None,
         # A hold may last: pods that were moved off return meanwhile.
         before=withdrawal.restored_labels(case) if waits.refusal is not None else (),
-        evicting=Evicting.LOOK if waits.lists_pods else Evicting.WATCH,
+        evicting=Evicting.CONFIRM_IDLE if waits.lists_pods else Evicting.WATCH,
         hand_over=waits.hand_over,
         wake_at=waits.wake_at,
     )

@@ -301,5 +301,9 @@ def _planned(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call:
     status = st.with_refusal(status, case.now, None)
     status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
     return case.decision(
-        "PlanRepair", status, because=attempt.step, evicting=Evicting.LOOK, wake_at=case.now
+        "PlanRepair",
+        status,
+        because=attempt.step,
+        evicting=Evicting.CONFIRM_IDLE,
+        wake_at=case.now,
     )

@@ -185,10 +185,10 @@ def _by_new_object(case: Case, attempt: RepairAttempt, action: NewObject) -> Cal
     if seen is None:
         return Call(needs=address)
     if seen.state not in {ReadState.FOUND, ReadState.ABSENT}:
-        return _no(seen.why or f"{address.words} cannot be read")
+        return _no(seen.why or f"{address.text} cannot be read")
     found = seen.found[0] if seen.found else None
     target = attempt.target or objects.target_of(address, found)
-    assessment = objects.of_new_object(attempt.object, address.words, found)
+    assessment = objects.of_new_object(attempt.object, address.text, found)
     if assessment != objects.GOES:
         return Call(target=target, assessment=assessment)
     return _creating(case, attempt, action, address, target)
@@ -203,7 +203,7 @@ def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> 
     if seen is None:
         return Call(needs=query)
     if seen.state not in {ReadState.FOUND, ReadState.ABSENT}:
-        return _no(seen.why or f"{query.words} cannot be read", again_s)
+        return _no(seen.why or f"{query.text} cannot be read", again_s)
     node = case.node.name
     if known is not None:
         found = seen.found[0] if seen.found else None
@@ -215,13 +215,13 @@ def _by_replacement(case: Case, attempt: RepairAttempt, action: Replacement) -> 
         found, known = one, objects.target_of(replace(place, api_version=version), one)
     address = objects.address_of(known)
     assessment = objects.of_replacement(
-        action, attempt.object, address.words, found, node=node, uid=known.uid
+        action, attempt.object, address.text, found, node=node, uid=known.uid
     )
     if assessment != objects.GOES or found is None:
         return Call(target=known, assessment=assessment, again_s=again_s)
     named = action.node_annotation
     if named and case.node.annotations.get(named) != known.name:
-        return _no(f"the Node's annotation {named} does not name {address.words}", again_s)
+        return _no(f"the Node's annotation {named} does not name {address.text}", again_s)
     seen_as = {"uid": objects.uid_of(found), "resourceVersion": objects.version_of(found)}
     if not action.annotation:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": seen_as}
@@ -249,7 +249,7 @@ def _creating(
             return Call(needs=query, target=target)
         part = objects.at(seen.found[0], "template") if seen.found else None
         if seen.state is not ReadState.FOUND or not isinstance(part, dict):
-            why = seen.why or f"{query.words} has no template"
+            why = seen.why or f"{query.text} has no template"
             return Call(target=target, assessment=AskAssessment(cannot=why))
         body = objects.merged({"spec": {"template": part}}, body)
     # Last before the request: no pod is moved for a step that cannot be requested.

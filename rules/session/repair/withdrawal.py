@@ -189,7 +189,7 @@ def withdraw(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> 
         action = adapter.recorded(attempt.action)
         if action is None and (may_have_asked(attempt) or attempt.target is not None):
             # The adapter belongs to another release.
-            through = objects.address_of(attempt.target).words if attempt.target else "the Node"
+            through = objects.address_of(attempt.target).text if attempt.target else "the Node"
             left.append(f"{through} (requested by {attempt.adapter})")
         node = case.seen.node
         # A step without a request withdraws nothing: operators and other sessions may have set the
@@ -206,9 +206,9 @@ def withdraw(case: Case, attempts: tuple[RepairAttempt, ...], *, ends: bool) -> 
         if seen.state is ReadState.UNREAD:
             since = case.now if seen.failing_since is None else seen.failing_since
             if case.now - since < WITHDRAWAL_S:
-                return Withdrawal(waits=f"{query.words} cannot be read ({seen.why})")
+                return Withdrawal(waits=f"{query.text} cannot be read ({seen.why})")
         if seen.state in {ReadState.UNREAD, ReadState.FORBIDDEN}:
-            left.append(f"{query.words} ({seen.why})")
+            left.append(f"{query.text} ({seen.why})")
         if seen.state is ReadState.FOUND and seen.found:
             writes += deletion_of(case, attempt, action, seen.found[0])
     return Withdrawal(writes=tuple(writes), left=", ".join(left))

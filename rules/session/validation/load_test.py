@@ -195,7 +195,7 @@ def _reported(
         status,
         because=clause,
         blocked_by=refusal.reason if refusal is not None else None,
-        evicting=Evicting.LOOK if lists_pods else Evicting.WATCH,
+        evicting=Evicting.CONFIRM_IDLE if lists_pods else Evicting.WATCH,
         wake_at=case.now + wake_s,
     )
 

@@ -264,8 +264,8 @@ class TestCorrelatedCause:
         assert "9 of 30 do" in finding.message
         said = world.message("n5")
         assert "gpuward.io/driver=590.44.01" in said
-        assert "no detector takes another node before" in said
-        assert "unless somebody pauses it" in said
+        assert "New quarantines are paused until" in said
+        assert "unless a GPUWardPause covers them" in said
 
     def test_a_type_that_chance_explains_is_not_named_before_what_all_of_them_share(self) -> None:
         """Five of six are of the type that most have; all six report by one agent."""

@@ -40,7 +40,7 @@ class TestRefusals:
                 "the only node of its pool (karpenter.sh/nodepool=lonely)",
                 id="lone pool",
             ),
-            pytest.param(4, {}, "without a label that names a pool", id="unlabelled among others"),
+            pytest.param(4, {}, "without a pool label", id="unlabelled among others"),
         ],
     )
     def test_s47_a_node_without_company_says_which_company_it_lacks(

@@ -208,7 +208,7 @@ def test_a_deleted_session_leaves_nothing_that_is_followed_late(name: str, step:
     del world.quarantines[gone.name]
     world.close_all(NODE)
     world.now += 30
-    seen = {q.words: world.read_object(q) for q in deleted_reads(world, gone)}
+    seen = {q.text: world.read_object(q) for q in deleted_reads(world, gone)}
     assert seen, "it is read before it is changed"
     assert world.requests() == []
 

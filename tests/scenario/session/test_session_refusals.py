@@ -39,8 +39,10 @@ def conditions(world: World) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(
     ("answer", "reason", "who", "remedy"),
     [
-        pytest.param((403, RBAC), "MissingPermission", 'User "x"', "grant it patch", id="RBAC"),
-        pytest.param((403, WEBHOOK), "MarkRefused", "keep.example", "ask who runs", id="webhook"),
+        pytest.param((403, RBAC), "MissingPermission", 'User "x"', "Grant it patch", id="RBAC"),
+        pytest.param(
+            (403, WEBHOOK), "MarkRefused", "keep.example", "Check the admission", id="webhook"
+        ),
         pytest.param((422, "spec: Invalid"), "MarkRefused", "spec: Invalid", "ask who", id="422"),
     ],
 )
@@ -82,7 +84,7 @@ def test_a_refused_label_holds_up_nothing_and_is_said(answer: tuple[int, str]) -
     assert conditions(world)["Blocked"][0] == reason
     assert "NeedsHuman" not in conditions(world), "the drain went on, nobody has to come"
     assert len(sent(world, d.RelabelNode)) <= (12 if answer[0] == 429 else 6), "with back-off"
-    assert "move the quarantine label" in world.message(NODE)
+    assert "change the quarantine label" in world.message(NODE)
     del world.refusing[d.RelabelNode]
     world.run(150)
     assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "quarantined"
@@ -99,7 +101,7 @@ def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> Non
     assert conditions(world)["Blocked"][0] == "BudgetNeverAllows"
     assert conditions(world)["NeedsHuman"][0] == "BudgetNeverAllows"
     assert "team-a/web" in world.message(NODE)
-    assert "move the quarantine label" in world.message(NODE)
+    assert "change the quarantine label" in world.message(NODE)
 
 
 @pytest.mark.parametrize("answer", [(403, RBAC), (422, "spec: Invalid"), (429, BUSY)])
@@ -109,8 +111,8 @@ def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[
     world.heal_until_released(NODE)
     world.run(1200)
     assert world.is_quarantined(NODE)
-    assert "take its taint and cordon off the node" in conditions(world)["Blocked"][1]
-    assert "take its taint and cordon off the node" in world.message(NODE)
+    assert "remove its taint and cordon from the node" in conditions(world)["Blocked"][1]
+    assert "remove its taint and cordon from the node" in world.message(NODE)
     assert ("NeedsHuman" in conditions(world)) == (answer[0] != 429)
     assert len(sent(world, d.RemoveTaint)) <= 60, "with back-off"
     told = [

@@ -41,8 +41,8 @@ async def event_messages(setting):
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (403, "grant it patch on gpuquarantines/status"),
-        (422, "update the definitions of gpuward"),
+        (403, "Grant it patch on gpuquarantines/status"),
+        (422, "update the CRDs of gpuward"),
         (413, "does not let the remediator write the status"),
     ],
 )

@@ -81,8 +81,8 @@ def test_a_flood_of_incidents_gpus_and_steps_stays_readable() -> None:
 def test_a_taint_that_cannot_be_removed_has_a_remedy() -> None:
     """The session has ended, so nothing else would tell why the node is still out of service."""
     clause = (
-        "the API server does not let the remediator take its taint and cordon off the node (403 "
-        "no), ask who"
+        "the API server does not let the remediator remove its taint and cordon from the node "
+        "(403 no). Check the admission"
     )
     ended = session(
         "s", NAME, "Released", f"Released: healthy for 10m; refused: {clause}.",

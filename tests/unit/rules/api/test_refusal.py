@@ -10,7 +10,7 @@ RBAC = 'nodes "n" is forbidden: User "x" cannot patch resource "nodes" in API gr
 @pytest.mark.parametrize(
     ("code", "message", "reason", "words"),
     [
-        pytest.param(403, RBAC, "MissingPermission", "grant it patch on nodes", id="RBAC"),
+        pytest.param(403, RBAC, "MissingPermission", "Grant it patch on nodes", id="RBAC"),
         pytest.param(401, "Unauthorized", "MissingPermission", "token", id="token"),
         pytest.param(
             403,
@@ -28,7 +28,7 @@ RBAC = 'nodes "n" is forbidden: User "x" cannot patch resource "nodes" in API gr
             "w.example",
             id="webhook away",
         ),
-        pytest.param(429, "Too many requests", "ApiBusy", "tried again", id="busy"),
+        pytest.param(429, "Too many requests", "ApiBusy", "retried", id="busy"),
     ],
 )
 def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words: str) -> None:
@@ -41,8 +41,8 @@ def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words:
 @pytest.mark.parametrize(
     ("by", "words"),
     [
-        ("gpuward-remediator-mark", "install the component of its adapter"),
-        ("somebody-elses", "look at the adapter in the policy"),
+        ("gpuward-remediator-mark", "Install the component of its adapter"),
+        ("somebody-elses", "Check the adapter in the policy"),
     ],
 )
 def test_a_policy_of_base_that_refuses_a_repair_asks_for_a_component(by: str, words: str) -> None:

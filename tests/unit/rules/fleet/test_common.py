@@ -185,7 +185,7 @@ def test_counted_as_they_come_and_go_is_counted_anew(seed: int) -> None:
             nodes.pop(name, None)
         else:
             nodes[name] = node(name, rng)
-        census.look(nodes, POLICY)
+        census.update(nodes, POLICY)
         chosen = {name: one for name, one in nodes.items() if one.labels.get("gpu") == "yes"}
         anew = fleet_labels(chosen)
         assert census.labels == FleetLabels(anew.of, anew.groups), "no count of none stays"

@@ -72,7 +72,7 @@ def test_a_verdict_counts_while_somebody_can_say_it_again(
 ) -> None:
     known = None if agents is None else {agent.uid: agent for agent in agents}
     found = health_now(node(), health, known, NOW)
-    assert (found.word, found.code) == (word, code)
+    assert (found.value, found.code) == (word, code)
     assert bool(found.why) == bool(code)
 
 
@@ -102,7 +102,7 @@ def test_where_nobody_read_the_verdict_label_and_pods_tell(
     label: str, pods: list[AgentPod], word: str
 ) -> None:
     found = health_unread(node(label), pods)
-    assert found.word == word
+    assert found.value == word
     assert (found.why == Staleness.POD_NOT_READY) is (
         bool(pods) and not any(p.ready for p in pods)
     )

@@ -55,8 +55,8 @@ def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
     ("trigger", "words"),
     [
         ({}, "external[0] is wrong: object missing required field `match`"),
-        ({"match": "a/b"}, "external[0].match is wrong: 'a/b' names nothing to look for; write"),
-        ({"match": 7}, "external[0].match is wrong: 7 names nothing"),
+        ({"match": "a/b"}, "external[0].match is wrong: 'a/b' is no match; write"),
+        ({"match": 7}, "external[0].match is wrong: 7 is no match"),
         ({"match": "condition GPUHealthy"}, "GPUHealthy is written by gpuward itself"),
         ({"match": "condition GPUNeedsReset"}, "is written by gpuward itself"),
         ({"match": "condition GPUValidated=False"}, "written by gpuward itself"),
@@ -95,7 +95,7 @@ def test_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
 
 def test_one_thing_has_one_meaning_and_there_is_a_bound() -> None:
     twice = [{"reason": reason, "match": "condition A"} for reason in ("One", "Two")]
-    assert "looks for the same as another" in said({"external": twice})
+    assert "has the same match as another" in said({"external": twice})
     many = [{"reason": "R", "match": f"condition C{index}"} for index in range(MAX_TRIGGERS + 1)]
     assert f"{MAX_TRIGGERS} are the most" in said({"external": many})
     assert "external" in said({"external": "everything"})

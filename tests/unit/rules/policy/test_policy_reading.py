@@ -163,7 +163,7 @@ def test_a_problem_names_path_fault_and_remedy(document: object, sentence: str) 
 def test_the_first_problems_are_told_and_the_others_counted() -> None:
     said = problems({"pods": [{"selector": "a in"}] * 100})
     assert len(set(said)) == 21
-    assert said[-1] == "policy.yaml: has 80 more problems; mend these and check it again"
+    assert said[-1] == "policy.yaml: has 80 more problems; fix these and check it again"
 
 
 @pytest.mark.parametrize(

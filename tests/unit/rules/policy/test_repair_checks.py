@@ -79,7 +79,7 @@ AT = "p: repair.adapters.Mine"
         (changed(OBJECT, "object.metadata", "x"), f"{AT}.object.metadata is no mapping"),
         (changed(OBJECT, "object.metadata.namespace", "A/b"),
          f"{AT}.object.metadata.namespace is no namespace"),
-        (changed(OBJECT, "object.status", {}), f"{AT}.object.status is the provider's word"),
+        (changed(OBJECT, "object.status", {}), f"{AT}.object.status is set by the provider"),
         (changed(OBJECT, "object.kind", "reboot"),
          f"{AT}.object.kind is needed to create an object"),
         (changed(OBJECT, "object.kind", None), f"{AT}.object.kind is needed"),
