@@ -1,7 +1,7 @@
-"""For every scenario here: an agent restart at a step changes nothing but what is documented.
+"""For every scenario here: an agent restart at a step has only documented effects.
 
-Two steps of each world are tried after the scenario itself has passed; up to a hundred of each
-where `GPUWARD_RESTART_AT` says `every` (`test_restart_everywhere`).
+Two steps of each world are tried after the scenario has passed, or up to a hundred with
+`GPUWARD_RESTART_AT=every` (`test_restart_everywhere`).
 """
 
 import os
@@ -14,15 +14,15 @@ from tests.support.scenario.judgement_world import World
 from tests.support.scenario.restarts import difference
 
 MOST_STEPS = 100
-"""Steps played behind a restart, and restarts of one world where every step is asked for."""
+"""Steps after a restart, and restarts of one world with `GPUWARD_RESTART_AT=every`."""
 
 MOST_WORLDS = 3
-"""Of a scenario that makes hundreds alike."""
+"""Worlds of a scenario that are tried."""
 
 DOCUMENTED = MappingProxyType(
     {
-        "test_a_containment_above_a_gpu_that_is_given_away_is_none_of_ours": "the bus is checked"
-        " before the driver has said which GPU it leaves out",
+        "test_a_containment_above_a_passed_through_gpu_is_ignored": "the bus is checked"
+        " before the driver has reported which GPU it excludes",
         "test_a_page_that_repeats_even_the_energy_shows_no_gpu": "how long a page has reported "
         "it is"
         " published nowhere, so that each life counts its ten minutes again",
@@ -30,12 +30,12 @@ DOCUMENTED = MappingProxyType(
         " published nowhere, so that the first page of a life is no change",
     }
 )
-"""What a restart may change beyond what was under way; the same stands in docs/decisions.md."""
+"""Differences after a restart that are accepted, as listed in docs/decisions.md."""
 
 
 @pytest.fixture
 def world() -> World:
-    """A sound node, checked once."""
+    """A healthy node after its first poll."""
     return World().start()
 
 
@@ -54,4 +54,4 @@ def restarts(request: pytest.FixtureRequest) -> Iterator[None]:
         for at in sorted({1 + count * (k + 1) // (tried + 1) for k in range(tried)} - {count + 1}):
             found = difference(world.steps, states, at, MOST_STEPS)
             if found is not None and not found.documented:
-                pytest.fail(f"a restart behind step {at} of {count} changes what is said: {found}")
+                pytest.fail(f"a restart after step {at} of {count} changes the result: {found}")

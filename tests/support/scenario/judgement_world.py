@@ -1,4 +1,4 @@
-"""A node in virtual time for judgement scenarios: facts in, incidents and health status out.
+"""A node in virtual time for scenarios: observations in, incidents and health status out.
 
 It feeds the very observations the agent's edge builds, sends the ticks that `next_deadline` asks
 for, and can restart the agent from what it had published, reboot the node or lose the state.
@@ -125,7 +125,7 @@ class World:
         self.changes += changes
 
     def start(self) -> World:
-        """The collectors come up and look once."""
+        """Start the data sources and poll once."""
         self.node()
         self.host()
         self.poll_pci()
@@ -145,7 +145,7 @@ class World:
         lookback: bool = False,
         at: float | None = None,
     ) -> KernelLineSeen:
-        """The driver prints; where `counted` is off the log is read through syslog(2)."""
+        """Print a driver line; without `counted` the log is read through syslog(2)."""
         self.sequence += 1
         line = parse_message(text.encode())
         assert line is not None, f"not a line of gpuward: {text}"
@@ -164,18 +164,18 @@ class World:
         return self.kernel(f"NVRM: Xid (PCI:{pci(gpu)}): {number}, {body}", **how)  # type: ignore[arg-type]
 
     def lines(self, script: str) -> World:
-        """Play lines about GPU 0: `48` is an Xid, `->4` the driver's new recovery action, `+2`
+        """Play lines about GPU 0: `48` is an Xid, `->4` a new recovery action, `+2`
         lets two seconds pass.
         """
         asked = 0
-        for word in script.split():
-            if word.startswith("+"):
-                self.advance(float(word))
-            elif word.startswith("->"):
-                self.action_line(int(word[2:]), before=asked)
-                asked = int(word[2:])
+        for step in script.split():
+            if step.startswith("+"):
+                self.advance(float(step))
+            elif step.startswith("->"):
+                self.action_line(int(step[2:]), before=asked)
+                asked = int(step[2:])
             else:
-                self.xid(int(word))
+                self.xid(int(step))
         return self
 
     def action_line(self, value: int, gpu: int = 0, before: int = 0) -> None:
@@ -189,12 +189,12 @@ class World:
         self.see(GpuEvent(at=self.now, kind=kind, data=data, gpu=uuid(gpu)))
 
     def asked(self, value: int, gpu: int = 0) -> None:
-        """The driver asks for something else: its event says no more, the poll reads it."""
+        """Change the recovery action: send its event, and poll it."""
         self.event(EventKind.RECOVERY_ACTION, 0, gpu)
         self.readings(gpu, recovery_action=value)
 
     def readings(self, gpu: int = 0, **values: Value) -> None:
-        """Change what one GPU reads from now on, and poll it once."""
+        """Change the readings of one GPU and poll it once."""
         self.values[gpu] |= {Signal[name.upper()]: value for name, value in values.items()}
         self.poll_one(gpu)
 
@@ -269,20 +269,20 @@ class World:
         )
 
     def annotate(self, name: str, text: str) -> None:
-        """People write an annotation of gpuward on the node."""
+        """Set an annotation of gpuward on the node."""
         self.annotations[f"gpuward.io/{name}"] = text
         self.node()
 
     def report_repaired(self, after_s: float = 0.0) -> None:
         self.annotate("repaired", f"{format_time(self.now + after_s)} new board")
 
-    def approved(self) -> None:
-        """People ask for the GPUs, and the agent lets go of them."""
+    def release_gpus(self) -> None:
+        """Request the release of the GPUs, and release them."""
         self.annotate("release-gpu", "swapping a card")
         self.source(SourceName.NVML, SourceState.RELEASED)
 
     def take_back(self) -> None:
-        """Nobody asks for the GPUs any more."""
+        """Withdraw the request for the release."""
         del self.annotations["gpuward.io/release-gpu"]
         self.node()
 
@@ -291,7 +291,7 @@ class World:
         ports: tuple[NetworkPort, ...] = (),
         running: set[Service] | None = None,
     ) -> None:
-        """One poll; `running` None: the services are out of sight."""
+        """Poll the host; `running` None: no data about services."""
         services = {} if running is None else {each: each in running for each in Service}
         self.see(
             HostSeen(
@@ -309,7 +309,7 @@ class World:
         self.see(DcgmSeen(at=self.now, gpus=pages, **more))  # type: ignore[arg-type]
 
     def advance(self, seconds: float, *, polling: bool = False) -> None:
-        """Let time pass, with every tick that is asked for and, if wanted, every poll."""
+        """Let time pass, with every tick that is due and optionally every poll."""
         end = self.now + seconds
         next_poll = self.now + POLL_S
         while True:
@@ -328,7 +328,7 @@ class World:
         self.see(Tick(at=self.now))
 
     def pull(self, gpu: int) -> None:
-        """The GPU falls off the bus: its configuration space reads all ones, NVML says lost."""
+        """Let the GPU fall off the bus: configuration space of all ones, NVML reports it lost."""
         self.config_space[gpu] = False
         self.values[gpu] = {Signal.PRESENCE: "lost"}
 
@@ -352,7 +352,7 @@ class World:
         return self.restart_agent()
 
     def replace_gpu(self, gpu: int) -> None:
-        """Another card in the same slot."""
+        """Replace the card in a slot."""
         fresh = f"GPU-ffffffff-{gpu:04x}-0000-0000-000000000000"
         self.inventory[gpu] = replace(self.inventory[gpu], uuid=fresh)
         self.values[gpu] = dict(SOUND)
@@ -384,6 +384,6 @@ class World:
         return self.active[0]
 
     def outcome(self) -> str:
-        """`severity level action` of the only active incident."""
+        """Return `severity level action` of the only active incident."""
         row = self.only().row
         return f"{row.severity} {row.level} {row.action}"

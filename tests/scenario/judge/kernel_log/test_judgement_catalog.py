@@ -1,4 +1,4 @@
-"""Every Xid of the catalog, judged on each simulated kind of node, comes out as documented."""
+"""Every Xid of the catalog has its documented result on each simulated kind of node."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ BEFORE_R570 = ("a100-4-partial-nvlink", "t4-1")
 
 
 def judged(xid: int, kind: str) -> Incident:
-    """The incident of one bare line on a sound node of this kind, once its context is over."""
+    """Return the incident of one line on a healthy node of this kind, after the context delay."""
     node = load(NODES / f"{kind}.yaml")
     first = {**node.get("defaults", {}), **node["gpus"][0]}
     world = World(1, driver=node["driver"]["version"], architecture=first["architecture"]).start()

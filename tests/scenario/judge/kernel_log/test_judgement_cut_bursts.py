@@ -1,4 +1,4 @@
-"""Bursts that the agent saw live and did not live to judge: the next agent takes them up."""
+"""Bursts that an agent restart interrupted: the next agent assesses them."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ def test_a_burst_seen_live_is_not_forgotten_by_several_restarts_in_a_row(world: 
     world.start()
     world.advance(11)
     assert world.outcome() == "Fatal Drain ResetGPU"
-    assert world.only().evidence == lines, "said for as long as it is so"
+    assert world.only().evidence == lines, "kept while the burst waits"
 
 
 def test_how_long_a_burst_lasts_is_read_from_the_rules_in_force(world: World) -> None:
@@ -51,7 +51,7 @@ def test_how_long_a_burst_lasts_is_read_from_the_rules_in_force(world: World) ->
         assert [incident.cut for incident in state.incidents] == [cut]
 
 
-def test_what_a_cut_burst_came_to_is_not_judged_anew_by_the_next_agent(world: World) -> None:
+def test_an_assessed_cut_burst_is_not_assessed_again(world: World) -> None:
     world.xid(48)
     world.restart_agent()
     world.xid(63, lookback=True)
@@ -74,8 +74,8 @@ def test_the_rest_of_a_cut_burst_still_makes_it_a_contained_one(world: World) ->
 
 
 def test_a_cut_burst_of_link_errors_is_read_from_its_line(world: World) -> None:
-    harmless = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 03 (0x00000004 0x00000000 0x0 0x0 0x0 0x0)"
-    world.xid(149, 1, harmless)
+    ignorable = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 03 (0x00000004 0x00000000 0x0 0x0 0x0 0x0)"
+    world.xid(149, 1, ignorable)
     world.xid(149, 2, "a text without registers")
     before = {i.pci: i.row.reason for i in world.active}
     world.restart_agent().start()
@@ -93,7 +93,7 @@ def test_a_past_that_was_still_waiting_for_the_present_is_not_taken_for_a_cut_bu
 
 
 def look(world: World) -> None:
-    """The collectors of the GPUs are there before the kernel log is opened."""
+    """The GPUs are polled before the kernel log is opened."""
     world.node()
     world.poll_pci()
     world.source(SourceName.NVML, SourceState.UP)
@@ -103,7 +103,7 @@ def look(world: World) -> None:
 
 @pytest.mark.parametrize("behind_s", [-1.0, 0.0, 40.0], ids=str)
 @pytest.mark.parametrize("restarts", [1, 3])
-def test_the_rest_of_a_cut_burst_counts_though_the_gpu_was_looked_at_first(
+def test_the_rest_of_a_cut_burst_counts_after_a_poll(
     world: World, restarts: int, behind_s: float
 ) -> None:
     """`behind_s`: the kernel's clock is behind by as much after a few weeks."""

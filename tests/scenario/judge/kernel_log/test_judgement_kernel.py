@@ -1,4 +1,4 @@
-"""What kernel lines come to mean: one by one, in bursts, and with the driver's own answer."""
+"""Findings from kernel lines: single lines, bursts, recovery actions."""
 
 import pytest
 
@@ -67,13 +67,13 @@ def test_109_before_r570_acts_at_once(driver: str) -> None:
 
 @pytest.mark.parametrize("answer", range(9))
 @pytest.mark.parametrize("driver", ["550.1", "580.1", "595.1", "615.1"])
-def test_no_answer_of_the_driver_makes_a_lost_gpu_less_than_lost(answer: int, driver: str) -> None:
+def test_no_recovery_action_lowers_a_lost_gpu(answer: int, driver: str) -> None:
     world = World(driver=driver).start().lines(f"79 +0.4 ->{answer} +5")
     assert world.outcome() == REBOOT
     assert world.only().answer == (answer or None)
 
 
-def test_79_names_the_gpu_and_counts_it_out(world: World) -> None:
+def test_79_names_the_gpu_and_lowers_the_healthy_count(world: World) -> None:
     world.xid(79, gpu=3)
     judged = world.assessment()
     assert (judged.health, judged.reason) == (Health.UNHEALTHY, "Xid79GPUFallenOffBus")
@@ -100,7 +100,7 @@ def test_a_contained_error_is_one_incident_of_its_lines(world: World) -> None:
 
 
 @pytest.mark.parametrize("label", ["OS Reboot", "Node Reboot Required", "GPU Reset Required"])
-def test_154_is_read_by_its_hexadecimal_never_by_its_label(world: World, label: str) -> None:
+def test_154_is_read_by_its_number_not_its_label(world: World, label: str) -> None:
     world.xid(154, 0, f"GPU recovery action changed from 0x0 (None) to 0x2 ({label})")
     assert world.outcome() == REBOOT
 
@@ -159,7 +159,7 @@ def test_63_alone_is_a_record_with_a_reset_pending(world: World) -> None:
          "Info Report None"),
     ],
 )  # fmt: skip
-def test_the_word_of_an_sxid_line_decides(world: World, text: str, expected: str) -> None:
+def test_the_fatality_of_an_sxid_line_decides(world: World, text: str, expected: str) -> None:
     world.kernel(f"nvidia-nvswitch3: {text}")
     assert world.outcome() == expected
     assert world.only().scope == "Node"
@@ -180,7 +180,7 @@ def test_an_xid_that_the_log_prints_is_not_taken_from_the_drivers_event(
     assert world.only().sources == ("kernel-log",)
 
 
-def test_an_event_whose_line_does_not_come_counts_by_itself(world: World) -> None:
+def test_an_event_without_a_line_counts_by_itself(world: World) -> None:
     world.event(EventKind.XID, 79)
     world.advance(20)
     assert not world.incidents
@@ -212,7 +212,7 @@ def test_two_kinds_of_event_about_one_error_count_once(world: World) -> None:
     assert world.only().count == 1
 
 
-def test_an_xid_of_a_mig_instance_counts_for_the_whole_gpu(world: World) -> None:
+def test_an_xid_of_a_mig_instance_counts_for_the_entire_gpu(world: World) -> None:
     world.kernel("NVRM: Xid (PCI:0000:10:00 GPU-I:05 GPU-CI:02): 95, pid=1, name=x, Uncontained")
     incident = world.only()
     assert incident.gpus == (world.inventory[0].uuid,)
@@ -221,7 +221,7 @@ def test_an_xid_of_a_mig_instance_counts_for_the_whole_gpu(world: World) -> None
     assert world.assessment().gpus_healthy == 7
 
 
-def test_in_a_virtual_machine_79_means_another_node() -> None:
+def test_in_a_virtual_machine_79_needs_another_node() -> None:
     world = World(1, virtualization="passthrough").start()
     world.xid(79)
     assert world.outcome() == "Fatal Drain ReplaceNode"

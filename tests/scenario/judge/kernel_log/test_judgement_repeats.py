@@ -1,4 +1,4 @@
-"""Xid 13 and 31: a program's fault until the GPU repeats it at the same place."""
+"""Xid 13 and 31: program errors until the GPU repeats them at the same place."""
 
 import pytest
 
@@ -83,14 +83,14 @@ def test_13_must_repeat_its_one_place(
 
 
 @pytest.mark.parametrize("xid", [13, 31])
-def test_what_another_gpu_shows_too_is_the_program(world: World, xid: int) -> None:
+def test_an_xid_on_another_gpu_too_is_a_program_error(world: World, xid: int) -> None:
     burst(world, xid, gpus=(5,))
     for _ in range(4):
         burst(world, xid)
     assert worst(world) == "Info"
 
 
-def test_another_gpu_in_the_same_moment_counts_before_the_verdict(world: World) -> None:
+def test_another_gpu_at_the_same_time_counts_before_the_assessment(world: World) -> None:
     burst(world, 31)
     burst(world, 31)
     world.xid(31, 0, FAULT_31)
@@ -113,7 +113,7 @@ def test_one_long_burst_is_one(world: World) -> None:
     assert worst(world) == "Info"
 
 
-def test_what_a_person_repaired_is_counted_anew(world: World) -> None:
+def test_a_repair_report_restarts_the_count(world: World) -> None:
     for _ in range(3):
         burst(world, 31)
     world.report_repaired()
@@ -136,7 +136,7 @@ def test_places_are_kept_over_a_restart(world: World) -> None:
     assert "at GPC 1, TPC 2" in world.only().evidence[-1]
 
 
-def test_a_restart_between_the_lines_of_two_gpus_accuses_neither(world: World) -> None:
+def test_a_restart_between_the_lines_of_two_gpus_reports_neither(world: World) -> None:
     for _ in range(4):
         world.xid(31, 0, FAULT_31)
         world.restart_agent().start()

@@ -1,4 +1,4 @@
-"""Fabric states, links that stay down, links that fail again, and causes that many GPUs share."""
+"""Fabric states, links that are down or fail again, common causes of many GPUs."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def all_read(world: World, **values: object) -> None:
 
 
 @pytest.mark.parametrize("state", [1, 2, 4, 7, 99])
-def test_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
+def test_a_fabric_not_joined_after_the_boot_grace_is_cordoned(
     state: int,
 ) -> None:
     world = World(boot_grace_over=False).start()
@@ -35,7 +35,7 @@ def test_a_fabric_that_is_not_joined_after_the_boots_grace_takes_no_work(
     assert not world.active
 
 
-def test_a_page_that_could_not_ask_accuses_no_fabric() -> None:
+def test_a_page_without_fabric_data_reports_no_fabric_fault() -> None:
     world = World(1, nvml=False).start()
     for _ in range(9):
         world.dcgm({uuid(0): {Signal.FABRIC_STATE: 6, Signal.TEMPERATURE: 40}})
@@ -43,7 +43,7 @@ def test_a_page_that_could_not_ask_accuses_no_fabric() -> None:
     assert not world.active
 
 
-def test_a_link_down_for_three_of_five_looks_takes_no_new_work(world: World) -> None:
+def test_a_link_down_for_three_of_five_polls_is_cordoned(world: World) -> None:
     all_read(world, nvlink_states=UP)
     for states in (ONE_DOWN, UP, ONE_DOWN, UP):
         world.readings(2, nvlink_states=states)
@@ -57,7 +57,7 @@ def test_a_link_down_for_three_of_five_looks_takes_no_new_work(world: World) -> 
     assert not world.active
 
 
-def test_looks_across_a_driver_restart_do_not_add_up(world: World) -> None:
+def test_polls_across_a_driver_restart_do_not_add_up(world: World) -> None:
     all_read(world, nvlink_states=UP)
     for _ in range(2):
         world.readings(2, nvlink_states=ONE_DOWN)
@@ -84,16 +84,16 @@ def test_a_reboot_that_brings_the_links_back_ends_it(world: World) -> None:
 
 
 def nvlink_error(world: World, link: int, gpu: int = 0, register: int = 1 << 27) -> None:
-    words = ", ".join(["0x0"] * 6)
+    others = ", ".join(["0x0"] * 6)
     world.xid(
         74,
         gpu,
-        f"pid=9, name=x, NVLink: fatal error detected on link {link}({register:#x}, {words})",
+        f"pid=9, name=x, NVLink: fatal error detected on link {link}({register:#x}, {others})",
     )
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_second_74_on_one_link_within_a_day_takes_no_new_work(
+def test_a_second_74_on_one_link_within_a_day_is_cordoned(
     world: World, *, restarted: bool
 ) -> None:
     nvlink_error(world, 3)
@@ -113,7 +113,7 @@ def test_a_second_74_on_one_link_within_a_day_takes_no_new_work(
     assert world.only().row.level is Level.CORDON
 
 
-def test_74_on_a_third_link_of_one_gpu_within_a_day_takes_no_new_work(world: World) -> None:
+def test_74_on_a_third_link_of_one_gpu_within_a_day_is_cordoned(world: World) -> None:
     for link in (0, 5, 5, 9):
         nvlink_error(world, link)
     for gpu, link in ((1, 7), (2, 8), (0, 2)):
@@ -149,7 +149,7 @@ def test_many_links_and_places_displace_nothing_else_that_is_counted(world: Worl
     assert len(counted) <= 12
 
 
-def test_a_second_74_after_more_than_a_day_or_harmless_is_none(world: World) -> None:
+def test_a_second_74_after_a_day_or_ignorable_does_not_count(world: World) -> None:
     nvlink_error(world, 3)
     world.advance(90_000)
     nvlink_error(world, 3)
@@ -160,7 +160,7 @@ def test_a_second_74_after_more_than_a_day_or_harmless_is_none(world: World) -> 
     assert {incident.row.level for incident in world.active} == {Level.REPORT}
 
 
-def test_people_may_decide_otherwise(world: World) -> None:
+def test_a_rules_file_overrides_repeated_link_errors(world: World) -> None:
     world.rules = parse_rules(
         b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\n"
         b"reasons: {Xid74NVLinkError: {level: Report}}\n"
@@ -304,14 +304,14 @@ def test_a_limited_fabric_stays_a_finding_of_its_domain() -> None:
     assert {(i.row.level, i.scope) for i in world.active} == {("Report", "Domain")}
 
 
-def test_a_job_that_fails_on_all_gpus_accuses_none(world: World) -> None:
+def test_a_job_that_fails_on_all_gpus_is_a_program_error(world: World) -> None:
     for gpu in range(8):
         world.xid(31, gpu)
     assert {i.scope for i in world.active} == {"GPU"}
     assert {str(i.row.severity) for i in world.active} == {"Info"}
 
 
-def test_a_channel_marked_for_repair_asks_for_a_reboot(world: World) -> None:
+def test_a_channel_to_be_repaired_needs_a_reboot(world: World) -> None:
     world.xid(160, 0, "Marking LTS 5 in FPB 1 along with its pair for repair. Perform node reboot "
                       "to activate repair.")  # fmt: skip
     world.advance(3)

@@ -1,7 +1,6 @@
-"""An agent that ends again and again before it has published: what the driver printed meanwhile.
+"""Lines that the driver prints while the agent restarts repeatedly before it publishes.
 
-Such a line is of the past for the life that reads it, as the specification says (JUDGEMENT, part
-5): the present accuses or acquits, however many lives it takes and whoever read it before.
+Such a line is older than the agent that reads it, so current data must confirm it.
 """
 
 import pytest
@@ -18,28 +17,28 @@ PRINTED_AFTER_S = 20.0
 
 @pytest.fixture
 def world() -> World:
-    """Sound, and published."""
+    """A healthy node that has published its status."""
     made = World().start()
     made.advance(60, polling=True)
     return made
 
 
 def next_life(world: World, published: NodeState) -> None:
-    """The agent ends, and of what it judged since that health status nothing is left."""
+    """Restart the agent from an older status, without anything that it assessed since."""
     world.advance(30)
     world.state = published
     world.restart_agent()
 
 
 def printed(world: World) -> float:
-    """The driver reports it while no agent lives; when it was."""
+    """Print a line while no agent runs; return its time."""
     world.advance(PRINTED_AFTER_S)
     world.sequence += 1
     return world.now
 
 
 def read_again(world: World, xid: int, at: float) -> None:
-    """A life finds the same record behind the cursor that was published."""
+    """Read the same record after the published cursor."""
     world.sequence -= 1
     world.xid(xid, lookback=True, at=at)
 
@@ -55,15 +54,15 @@ def short_lives(world: World, xid: int) -> None:
 
 
 @pytest.mark.parametrize("xid", [79, 95, 119, 48])
-def test_a_gpu_that_looks_sound_after_all_lives_is_not_accused(world: World, xid: int) -> None:
+def test_a_good_gpu_after_several_restarts_opens_nothing(world: World, xid: int) -> None:
     short_lives(world, xid)
     world.start()
     world.advance(600, polling=True)
 
     assert not world.active
     assert world.assessment().health is Health.HEALTHY
-    told = [(i.xids, i.closed_by) for i in world.published().status.incidents]
-    assert told == [((xid,), "BeforeStart")], "it is on record"
+    published = [(i.xids, i.closed_by) for i in world.published().status.incidents]
+    assert published == [((xid,), "BeforeStart")], "it is on record"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_gpu_that_looks_sound_after_all_lives_is_not_accused(world: World, xid
         pytest.param(79, LIVES + 1, False, True, id="gone from the bus"),
     ],
 )
-def test_a_gpu_that_is_not_sound_is_accused_whoever_read_the_line(
+def test_a_bad_gpu_is_reported_by_any_later_agent(
     world: World, xid: int, lives: int, live: bool, gone: bool
 ) -> None:
     published = world.state
@@ -97,7 +96,7 @@ def test_a_gpu_that_is_not_sound_is_accused_whoever_read_the_line(
     assert world.assessment().health is Health.UNHEALTHY
 
 
-def test_nobody_sees_the_gpu_so_the_fault_is_kept_and_drains_nothing(world: World) -> None:
+def test_without_gpu_data_the_fault_is_kept_and_drains_nothing(world: World) -> None:
     short_lives(world, 79)
     world.source(SourceName.NVML, SourceState.DOWN, "DriverAbsent")
     world.advance(600)
@@ -105,7 +104,7 @@ def test_nobody_sees_the_gpu_so_the_fault_is_kept_and_drains_nothing(world: Worl
     assert world.outcome() == "Degraded Report RestartNode"
 
 
-def test_a_fault_that_was_published_outlives_every_life(world: World) -> None:
+def test_a_published_fault_survives_every_restart(world: World) -> None:
     world.xid(79)
     published = world.state
     for _ in range(LIVES):

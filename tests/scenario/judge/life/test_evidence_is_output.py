@@ -1,4 +1,4 @@
-"""Lines of evidence are for people: an agent that restarts goes on whatever they say."""
+"""Evidence is output only: a restarted agent never reads it back."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ def restarted_without_evidence(world: World) -> NodeState:
     published = world.published().status
     silent = replace(
         published,
-        incidents=tuple(replace(i, evidence=("words",)) for i in published.incidents),
+        incidents=tuple(replace(i, evidence=("other text",)) for i in published.incidents),
     )
     read = msgspec.json.decode(msgspec.json.encode(silent), type=HealthStatus)
     return restore(read, world.now, boot_id=world.boot, node_name="n1")
@@ -58,7 +58,7 @@ def test_an_agent_that_restarts_reads_no_sentence_back(play: Callable[[World], N
     assert before
     for incident in (i for i in state.incidents if i.active):
         was = before[incident.id]
-        said = (was.answer == NO_ACTION, was.floor, was.ports)
-        assert any(said)
-        assert (incident.answer == NO_ACTION, incident.floor, incident.ports) == said
+        kept = (was.answer == NO_ACTION, was.floor, was.ports)
+        assert any(kept)
+        assert (incident.answer == NO_ACTION, incident.floor, incident.ports) == kept
         assert incident_sentence(state, incident, 0) == incident_sentence(world.state, was, 0)

@@ -11,7 +11,7 @@ HOUR_S, DAY_S = 3600, 86_400
 
 
 def flap(world: World, times: int, **bad: object) -> None:
-    """So many times bad for a minute and good for a minute."""
+    """Be bad for a minute and good for a minute, several times."""
     good = {name: world.values[0].get(Signal[name.upper()]) for name in bad}
     for _ in range(times):
         world.will_read(0, **bad)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_a_flap_is_kept_open_over_a_restart(world: World) -> None:
     assert not world.active
 
 
-def test_a_person_ends_what_is_kept_open(world: World) -> None:
+def test_a_repair_report_closes_an_incident_that_is_kept_open(world: World) -> None:
     flapping_link(world, 4)
     assert world.active
     world.report_repaired()
@@ -84,8 +84,8 @@ def test_what_is_kept_open_ends_by_time_alone(world: World) -> None:
 def test_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None:
     world = World().start()
     for _ in range(10):
-        for word in ("lost", "lost", "present", "present", "present", "present"):
-            world.will_read(0, presence=word)
+        for presence in ("lost", "lost", "present", "present", "present", "present"):
+            world.will_read(0, presence=presence)
             world.poll()
             world.poll_pci()
             world.advance(15)
@@ -94,7 +94,7 @@ def test_a_gpu_that_is_lost_and_back_ten_times_is_no_record() -> None:
     assert held.count >= 7
 
 
-def test_a_loss_that_the_present_never_confirms_is_kept_too(world: World) -> None:
+def test_an_unconfirmed_loss_is_kept_open_too(world: World) -> None:
     for _ in range(10):
         world.labels["nvidia.com/gpu.deploy.driver"] = "paused-for-driver-upgrade"
         world.node()

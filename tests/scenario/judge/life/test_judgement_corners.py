@@ -1,4 +1,4 @@
-"""Where judgement must not be fooled: no proof alone, odd clocks, overrides, gaps, odd answers."""
+"""Edge cases: unproven lines, clock changes, overrides, lost records, IMEX actions."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_the_first_lines_of_a_hung_gsp_never_drain_alone(world: World) -> None:
     assert not world.active
 
 
-def test_nor_are_they_more_than_a_record_where_nothing_sees_the_gpus() -> None:
+def test_without_gpu_data_they_are_only_a_record() -> None:
     world = World(nvml=False).start()
     world.kernel(HEARTBEAT)
     world.advance(600)
@@ -48,9 +48,7 @@ def test_nor_are_they_more_than_a_record_where_nothing_sees_the_gpus() -> None:
 
 
 @pytest.mark.parametrize("line", [GSP, INIT, RESET], ids=["GSP", "init", "assertion"])
-def test_a_line_that_proves_nothing_is_dropped_when_the_gpus_are_sound(
-    world: World, line: str
-) -> None:
+def test_an_unproven_line_is_dropped_when_the_gpus_are_good(world: World, line: str) -> None:
     world.kernel(line)
     assert world.only().row.severity == "Info"
     world.advance(20, polling=True)
@@ -59,14 +57,14 @@ def test_a_line_that_proves_nothing_is_dropped_when_the_gpus_are_sound(
 
 
 @pytest.mark.parametrize("line", [GSP, INIT, RESET], ids=["GSP", "init", "assertion"])
-def test_and_counts_when_the_gpu_is_sick(world: World, line: str) -> None:
+def test_an_unproven_line_counts_when_the_gpu_is_bad(world: World, line: str) -> None:
     world.will_read(0, recovery_action=1)
     world.kernel(line)
     world.advance(33, polling=True)
     assert {str(i.row.severity) for i in world.active} == {"Degraded", "Fatal"}
 
 
-def test_and_is_degraded_where_nothing_sees_the_gpu() -> None:
+def test_an_unproven_line_is_degraded_without_gpu_data() -> None:
     world = World(nvml=False)
     world.source(SourceName.NVML, SourceState.ABSENT)
     world.kernel(INIT)
@@ -79,7 +77,7 @@ def test_a_containment_at_some_port_is_a_record(world: World) -> None:
     assert world.outcome() == "Info Report None"
 
 
-def test_bandwidth_of_a_network_card_is_none_of_ours(world: World) -> None:
+def test_bandwidth_of_a_network_card_is_ignored(world: World) -> None:
     line = (
         "{} 0000:{}:00.0: 63.012 Gb/s available PCIe bandwidth, limited by 16.0 GT/s PCIe x4 link "
         "at 0000:00:01.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)"
@@ -91,7 +89,7 @@ def test_bandwidth_of_a_network_card_is_none_of_ours(world: World) -> None:
     assert world.outcome() == "Degraded Report CheckMechanicals"
 
 
-def test_an_imex_answer_reports_the_domain_and_ends_with_the_wish() -> None:
+def test_an_imex_action_reports_the_domain_until_withdrawn() -> None:
     world = World(driver="595.1").start()
     world.asked(5)
     assert world.only().scope == "Domain"
@@ -100,7 +98,7 @@ def test_an_imex_answer_reports_the_domain_and_ends_with_the_wish() -> None:
     assert not world.active
 
 
-def test_an_old_contained_error_is_history_even_if_nothing_sees_the_gpu() -> None:
+def test_an_old_contained_error_is_closed_without_gpu_data() -> None:
     world = World()
     for xid in (48, 63, 94):
         world.xid(xid, lookback=True)
@@ -108,7 +106,7 @@ def test_an_old_contained_error_is_history_even_if_nothing_sees_the_gpu() -> Non
     assert not world.active
 
 
-def test_an_sxid_without_a_word_is_not_closed_by_silence(world: World) -> None:
+def test_an_sxid_without_fatality_is_not_closed_by_silence(world: World) -> None:
     world.kernel("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 99999, Some error")
     world.advance(3600, polling=True)
     assert world.outcome() == "Degraded Report Investigate"
@@ -188,7 +186,7 @@ def test_the_cursor_moves_over_lost_records_and_never_back(world: World) -> None
     assert world.published().status.cursor.kmsg_seq == 170
 
 
-def test_a_reboot_under_a_living_agent_is_seen(world: World) -> None:
+def test_a_reboot_under_a_running_agent_is_detected(world: World) -> None:
     world.xid(79)
     world.boot, world.sequence = "boot-2", 0
     world.see(KernelRead(at=world.now, boot_id="boot-2", sequence=1))

@@ -1,4 +1,4 @@
-"""How incidents live on: over the agent's restart, a reboot, a reset, a repair, a lost state."""
+"""Incidents over an agent restart, a reboot, a reset, a repair, a lost state."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def old_fault(world: World, xid: int = 79, gpu: int = 0) -> None:
 
 
 def fresh_agent(*, gpus: int = 8) -> World:
-    """An agent that starts with no state on a node with a past."""
+    """An agent without state starts on a node with old faults."""
     return World(gpus)
 
 
@@ -45,7 +45,7 @@ def test_the_old_79_of_a_healthy_gpu_opens_nothing() -> None:
     ],
     ids=["recovery action", "remap failure", "reset required", "link down"],
 )
-def test_an_old_fault_counts_when_the_present_agrees(sick: dict[Signal, object]) -> None:
+def test_an_old_fault_counts_when_current_data_confirms_it(sick: dict[Signal, object]) -> None:
     world = fresh_agent()
     old_fault(world, 95)
     world.values[0] |= sick  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_an_old_79_counts_when_the_device_is_gone() -> None:
     assert world.assessment().health is Health.UNHEALTHY
 
 
-def test_an_old_fault_is_degraded_while_nvml_is_blind() -> None:
+def test_an_old_fault_is_degraded_while_nvml_has_no_data() -> None:
     world = fresh_agent()
     old_fault(world, 79)
     assert world.only().row.severity == "Info"
@@ -82,7 +82,7 @@ def test_an_old_line_that_the_state_knows_is_not_judged_again(world: World) -> N
     assert world.only().count == 1
 
 
-def test_a_line_written_while_the_agent_was_away_needs_the_present(world: World) -> None:
+def test_a_line_written_while_the_agent_was_away_needs_current_data(world: World) -> None:
     world.restart_agent()
     old_fault(world, 95)
     world.start()
@@ -144,7 +144,7 @@ def test_a_raised_gauge_survives_a_restart_and_still_clears(world: World) -> Non
     assert not world.active
 
 
-def test_a_reboot_closes_79_only_when_the_present_agrees(world: World) -> None:
+def test_a_reboot_closes_79_only_when_the_gpu_is_good(world: World) -> None:
     world.xid(79, gpu=3)
     world.reboot()
     assert world.assessment().health is Health.UNHEALTHY
@@ -236,7 +236,7 @@ def test_a_reset_of_one_gpu_does_not_close_the_others(world: World) -> None:
     assert [i.pci for i in world.active] == [("0000:12:00",)]
 
 
-def test_a_repair_that_a_person_reports_closes_what_waits_for_one(world: World) -> None:
+def test_a_repair_report_closes_what_waits_for_it(world: World) -> None:
     world.will_read(0, inforom_valid=0)
     world.advance(30, polling=True)
     assert world.only().row.closes_on.kind == "Human"
@@ -249,7 +249,7 @@ def test_a_repair_that_a_person_reports_closes_what_waits_for_one(world: World) 
     assert world.incidents[0].closed_by == "Human"
 
 
-def test_a_reported_repair_is_not_believed_against_the_present(world: World) -> None:
+def test_a_repair_report_does_not_override_current_data(world: World) -> None:
     world.will_read(0, remap_failure=1)
     world.advance(120, polling=True)
     world.annotate("repaired", "2023-11-15T00:00:00Z I kicked it")
@@ -275,7 +275,7 @@ def test_a_new_gpu_at_the_address_ends_the_incidents_of_the_old(world: World) ->
     assert world.incidents[0].closed_by == "GPUReplaced"
 
 
-def test_without_any_sense_of_the_gpus_a_reboot_alone_closes_nothing() -> None:
+def test_without_gpu_data_a_reboot_alone_closes_nothing() -> None:
     world = World(nvml=False)
     world.source(SourceName.NVML, SourceState.ABSENT)
     world.xid(79)

@@ -51,7 +51,7 @@ DRAIN, LINE, LOST = "RecoveryActionDrainAndReset", "Xid95UncontainedMemoryError"
         (False, False, True, ("Unknown", LOST), ("False", "NotDegraded"), "unknown"),
     ],
 )
-def test_each_condition_tells_of_its_own_incidents(
+def test_each_condition_shows_its_own_incidents(
     world: World, degraded, fatal, no_data, healthy_is, degraded_is, label
 ) -> None:
     if degraded:
@@ -69,7 +69,7 @@ def test_each_condition_tells_of_its_own_incidents(
         assert {gpu.health for gpu in published.status.gpus} == {"Unknown"}
 
 
-def test_a_down_sense_beside_the_view_shows_under_sources_only(world: World) -> None:
+def test_a_second_source_that_is_down_is_listed_only(world: World) -> None:
     world.source(SourceName.DCGM, SourceState.DOWN, "Refused")
     published = world.published()
     assert published.status.health == "Healthy"
@@ -80,7 +80,7 @@ def test_a_down_sense_beside_the_view_shows_under_sources_only(world: World) -> 
     ]
 
 
-def test_the_object_carries_what_a_person_and_a_restart_need(world: World) -> None:
+def test_the_object_has_what_an_operator_and_a_restart_need(world: World) -> None:
     world.xid(79, gpu=3)
     status = world.published().status
     incident = status.incidents[0]
@@ -97,7 +97,7 @@ def test_the_object_carries_what_a_person_and_a_restart_need(world: World) -> No
     assert status.expected_gpus.count == 8
 
 
-def test_mixed_mig_and_products_are_said(world: World) -> None:
+def test_mixed_mig_and_products_are_labeled(world: World) -> None:
     world.inventory[0] = replace(world.inventory[0], mig_mode=True, product="NVIDIA H200")
     world.enumerate()
     assert world.published().labels["gpuward.io/mig"] == "mixed"
@@ -139,7 +139,7 @@ def test_more_of_the_same_rides_along(world: World) -> None:
     assert differs(before, world.published()) is Difference.RIDES_ALONG
 
 
-def test_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
+def test_new_evidence_is_written_soon_and_is_bounded(
     world: World,
 ) -> None:
     """A new line of evidence is written soon; an incident keeps at most five."""
@@ -154,7 +154,7 @@ def test_what_an_incident_gains_is_noted_soon_and_a_flood_stops_gaining(
     assert set(gained[4:]) == {Difference.RIDES_ALONG}
 
 
-def test_a_flood_of_faults_keeps_the_object_small_and_the_gravest_in_it(world: World) -> None:
+def test_a_flood_of_faults_keeps_the_most_severe_in_a_small_object(world: World) -> None:
     long_text = 'pid=1, name="\\"\\"", ' + '\\"' * 400
     for _ in range(40):
         for gpu in range(8):
@@ -197,7 +197,7 @@ def test_closed_incidents_lose_evidence_first_then_the_oldest_go() -> None:
     assert fitted(status, 10**6) is status
 
 
-def test_active_incidents_lead_and_the_gravest_leads_them(world: World) -> None:
+def test_active_incidents_come_first_by_severity(world: World) -> None:
     world.xid(31, gpu=0)
     world.advance(200)
     world.xid(54, gpu=1)
@@ -208,7 +208,7 @@ def test_active_incidents_lead_and_the_gravest_leads_them(world: World) -> None:
     assert severities == [(True, "Fatal"), (True, "Degraded"), (True, "Info"), (False, "Info")]
 
 
-def test_events_tell_a_person_and_records_make_none(world: World) -> None:
+def test_faults_make_events_and_records_do_not(world: World) -> None:
     world.xid(31)
     assert events_for(world.state, tuple(world.changes)) == ()
     world.changes.clear()
@@ -223,7 +223,7 @@ def test_events_tell_a_person_and_records_make_none(world: World) -> None:
     assert (event.type, event.reason) == ("Normal", "Xid119GSPTimeout")
 
 
-def test_walk_what_becomes_one_fault_of_the_node_is_not_said_to_be_over() -> None:
+def test_walk_merged_incidents_are_not_reported_as_ended() -> None:
     world = World(8, architecture=10).start()
     world.changes.clear()
     for gpu in range(8):

@@ -1,4 +1,4 @@
-"""What a restarted agent takes for an older boot's, and what it remembers of a repair."""
+"""Agent restarts and reboots: which faults are old, which repairs are confirmed."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ def test_restart_after_the_clock_was_set_closes_no_fatal_incident() -> None:
     assert world.outcome() == "Fatal Drain ResetGPU"
 
 
-def test_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed() -> None:
+def test_restart_remembers_a_reboot_or_reset_that_no_poll_has_confirmed() -> None:
     world = World()
     world.xid(95, gpu=1)
     world.advance(60)
@@ -36,7 +36,7 @@ def test_restart_remembers_a_reboot_or_reset_that_no_look_has_confirmed() -> Non
 
 
 def _replaced_over_a_reboot(restarts: int) -> World:
-    """A card with a fault is swapped over a reboot; the agent starts so often before it looks."""
+    """Replace a faulty card over a reboot, with `starts` agent starts before the first poll."""
     world = World().start()
     world.will_read(3, remap_failure=1)
     world.advance(60, polling=True)
@@ -62,7 +62,7 @@ def test_a_card_replaced_over_a_reboot_is_known_after_any_number_of_restarts(
 def test_a_card_at_the_address_of_one_that_is_missing_replaced_nothing(
     restarts: int,
 ) -> None:
-    """The sick GPU is gone, and the bus gives its address to the next one."""
+    """Remove the faulty GPU, and give its address to the next one."""
     world = _replaced_over_a_reboot(restarts)
     gone = world.inventory.pop(3)
     world.inventory[3] = replace(world.inventory[3], pci=gone.pci)
@@ -93,9 +93,9 @@ def test_a_reset_while_the_agent_restarts_ends_what_asked_for_it(restarts: int) 
 
 
 def _card_removed() -> World:
-    """People asked for the GPUs; one falls off the bus, and the agent ends."""
+    """Release the GPUs, lose one of them, and restart the agent."""
     world = World().start()
-    world.approved()
+    world.release_gpus()
     world.xid(79, 2)
     world.pull(2)
     world.advance(600)
@@ -122,13 +122,13 @@ def test_a_restart_during_a_stand_down_judges_no_card_lost_before_the_node_is_re
 
 
 @pytest.mark.parametrize("asks", [0, 1], ids=["sound since", "sick since"])
-def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
-    """The fault comes between the first check at the GPUs and the opening of the kernel log."""
+def test_a_poll_before_a_fault_does_not_clear_it(asks: int) -> None:
+    """The fault occurs between the first poll of the GPUs and the opening of the kernel log."""
     world = World().start()
     world.restart_agent().start()
     world.now += 0.5
     world.xid(95, 2, lookback=True)
-    assert world.only().row.severity == "Info", "nobody has looked since"
+    assert world.only().row.severity == "Info", "no poll since"
     world.will_read(2, recovery_action=asks)
     world.advance(60, polling=True)
     if asks:
@@ -139,7 +139,7 @@ def test_a_look_from_before_a_fault_does_not_acquit_of_it(asks: int) -> None:
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
-def test_a_restart_at_the_end_of_a_stand_down_judges_by_looks_from_after_it(*, back: bool) -> None:
+def test_a_restart_at_the_end_of_a_stand_down_uses_polls_after_it(*, back: bool) -> None:
     world = _card_removed()
     world.take_back()
     world.restart_agent()
@@ -166,11 +166,11 @@ def test_a_gpu_that_does_not_come_back_from_a_reboot_is_still_known_by_its_seria
     (shown,) = [gpu for gpu in world.published().status.gpus if gpu.uuid == gone.uuid]
     assert (shown.serial, shown.index, shown.health) == ("165403", -1, "Unhealthy")
     assert "serial 165403" in world.assessment().message
-    unseen = replace(world.state, gpus={})
-    assert identify(unseen, gone.uuid, "") == identify(unseen, "", gone.pci)
+    unlisted = replace(world.state, gpus={})
+    assert identify(unlisted, gone.uuid, "") == identify(unlisted, "", gone.pci)
 
 
-def test_a_gpu_that_a_boot_brought_back_not_even_to_the_bus_is_told_of_once() -> None:
+def test_a_gpu_missing_from_the_bus_after_a_boot_is_reported_once() -> None:
     world = World().start()
     world.pull(3)
     world.xid(79, gpu=3)
@@ -191,8 +191,8 @@ def test_a_gpu_that_a_boot_brought_back_not_even_to_the_bus_is_told_of_once() ->
     )
 
 
-def test_a_new_boot_counts_as_unseen_until_the_gpus_answered(world: World) -> None:
-    """The remediator takes no health status whose GPU view is Down, so nothing drains again."""
+def test_a_new_boot_is_unknown_until_the_gpus_answered(world: World) -> None:
+    """The remediator ignores a health status with a GPU data source that is Down."""
 
     def nvml() -> tuple[str, str]:
         (source,) = (s for s in world.published().status.sources if s.name == "nvml")

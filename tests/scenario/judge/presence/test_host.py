@@ -1,4 +1,4 @@
-"""What the host shows: network ports, the fabric manager, tasks that hang in the driver."""
+"""Checks of the host: network ports, the fabric manager, tasks that hang in the driver."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_a_port_that_worked_and_stays_down_is_degraded_until_it_is_back() -> Non
     assert not world.active
 
 
-def test_a_flap_and_a_port_that_nobody_uses_are_nothing() -> None:
+def test_a_flap_and_an_unused_port_are_ignored() -> None:
     world = World().start()
     port_looks(world, UP, 2)
     port_looks(world, DOWN, 3)
@@ -61,21 +61,21 @@ def looks(
     running: set[Service] | None,
     count: int = 5,
 ) -> None:
-    """So many looks, a minute apart, with NVML polled between them."""
+    """Poll the host `count` times, a minute apart, with NVML polled between."""
     for _ in range(count):
         world.host(running=running)
         world.advance(60, polling=True)
 
 
 def reads(world: World, **values: object) -> World:
-    """Every GPU reads this from now on."""
+    """Set these readings on every GPU."""
     for gpu in range(len(world.inventory)):
         world.readings(gpu, **values)  # type: ignore[arg-type]
     return world
 
 
 def hosts(world: World) -> list[Incident]:
-    """What the host's services are found guilty of; GPUs outside the fabric accuse themselves."""
+    """Return the active reasons about the host's services, without those of the GPUs."""
     return [i for i in world.active if i.row.reason != "FabricStateFailed"]
 
 
@@ -119,22 +119,22 @@ def test_a_fabric_manager_that_ran_and_stopped_is_degraded_until_it_runs_again()
     assert not world.active
 
 
-def test_one_that_was_never_seen_is_nothing_while_the_fabric_works() -> None:
-    """It may run in a service machine, or on switches that are not of this machine."""
+def test_a_fabric_manager_that_never_ran_is_ignored_while_the_fabric_works() -> None:
+    """It may run in a service VM, or on switches of another machine."""
     world = reads(World().start(), fabric_state=3, fabric_status=0)
     looks(world, set(), 30)
     assert not world.incidents
 
 
 @pytest.mark.parametrize("switched", [True, False])
-def test_only_nodes_with_switches_need_one(switched: bool) -> None:
+def test_only_nodes_with_switches_need_a_fabric_manager(switched: bool) -> None:
     world = reads(World(switched=switched).start(), fabric_state=2)
     looks(world, {FM})
     looks(world, set())
     assert bool(hosts(world)) is switched
 
 
-def test_the_switches_of_a_rack_have_theirs_elsewhere() -> None:
+def test_the_switches_of_a_rack_need_no_local_fabric_manager() -> None:
     world = reads(rack(), fabric_state=2)
     looks(world, {FM})
     looks(world, set(), 30)
@@ -147,7 +147,7 @@ def test_the_switches_of_a_rack_have_theirs_elsewhere() -> None:
 # when nothing can be reported
 
 
-def test_out_of_sight_is_not_stopped() -> None:
+def test_a_service_without_data_is_not_stopped() -> None:
     world = reads(World().start(), fabric_state=2)
     looks(world, None, 30)
     assert not hosts(world)
@@ -157,7 +157,7 @@ def test_out_of_sight_is_not_stopped() -> None:
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool) -> None:
+def test_a_finding_about_services_ends_without_data(*, restarted: bool) -> None:
     world = reads(World().start(), fabric_state=3, fabric_status=0)
     looks(world, {FM})
     looks(world, set())
@@ -178,7 +178,7 @@ def test_what_was_found_ends_when_nobody_can_see_it_any_more(*, restarted: bool)
     )
 
 
-def test_a_driver_that_is_taken_away_takes_its_services_with_it() -> None:
+def test_a_released_driver_stops_its_services() -> None:
     world = reads(World().start(), fabric_state=3, fabric_status=0)
     looks(world, {FM})
     world.labels["nvidia.com/gpu-driver-upgrade-state"] = "pod-restart-required"
@@ -195,7 +195,7 @@ def test_a_driver_that_is_taken_away_takes_its_services_with_it() -> None:
     assert not world.active
 
 
-def test_a_fresh_boot_gives_services_time_to_come() -> None:
+def test_services_have_a_grace_period_after_boot() -> None:
     world = reads(World(boot_grace_over=False).start(), fabric_state=3, fabric_status=0)
     looks(world, {FM}, 1)
     looks(world, set(), 13)
@@ -241,7 +241,7 @@ def polls(world: World, count: int) -> None:
         world.advance(60, polling=True)
 
 
-def test_the_log_says_that_a_task_hangs_and_answering_gpus_that_it_ended() -> None:
+def test_a_hung_task_ends_when_the_gpus_answer() -> None:
     world = World().start()
     world.kernel(HUNG_LINE)
     world.advance(3)
@@ -263,7 +263,7 @@ def test_the_log_says_that_a_task_hangs_and_answering_gpus_that_it_ended() -> No
     assert not world.active
 
 
-def test_where_nothing_else_sees_the_gpus_it_lasts_until_the_reboot() -> None:
+def test_without_gpu_data_a_hung_task_lasts_until_the_reboot() -> None:
     world = World(nvml=False).start()
     world.kernel(HUNG_LINE)
     for _ in range(60):
@@ -275,7 +275,7 @@ def test_where_nothing_else_sees_the_gpus_it_lasts_until_the_reboot() -> None:
     assert not world.active
 
 
-def test_what_the_log_alone_names_stands_while_it_does_and_ends_after_it() -> None:
+def test_a_hung_task_stays_open_while_the_log_repeats_it() -> None:
     world = World().start()
     polls(world, 10)
     for _ in range(20):

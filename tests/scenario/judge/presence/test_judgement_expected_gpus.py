@@ -1,4 +1,4 @@
-"""How many GPUs a node should have, and when the driver is let go."""
+"""The expected number of GPUs, and the release of the driver."""
 
 import pytest
 
@@ -64,22 +64,22 @@ def test_a_gpu_that_is_removed_on_purpose_drains_no_node(*, counted: bool, liste
     assert not world.active
 
 
-@pytest.mark.parametrize("said", ["a kernel line", "the port", "all ones", "the driver"])
-def test_a_gpu_that_is_absent_and_accused_is_lost(world: World, said: str) -> None:
+@pytest.mark.parametrize("reported_by", ["a kernel line", "the port", "all ones", "the driver"])
+def test_a_gpu_that_is_absent_and_reported_is_lost(world: World, reported_by: str) -> None:
     world.advance(60, polling=True)
-    if said == "the driver":
+    if reported_by == "the driver":
         world.values[3] = {Signal.PRESENCE: "lost"}
         world.source(SourceName.KERNEL_LOG, SourceState.DOWN, "KmsgUnreadable")
     else:
         gone = world.inventory.pop(3)
         world.values[3] = {}
-    if said == "all ones":
+    if reported_by == "all ones":
         world.config_space[3] = False
     else:
         world.config_space.pop(3)
-    if said == "a kernel line":
+    if reported_by == "a kernel line":
         world.kernel("NVRM: GPU at PCI:0000:13:00: GPU has fallen off the bus.")
-    if said == "the port":
+    if reported_by == "the port":
         world.kernel(f"pcieport {gone.pci}: AER: Uncorrectable (Fatal) error message received "
                      f"from {gone.pci}")  # fmt: skip
     world.enumerate()
@@ -123,7 +123,7 @@ def test_a_wrong_expectation_is_ignored() -> None:
     assert not world.active
 
 
-def test_gpus_given_to_virtual_machines_do_not_count() -> None:
+def test_gpus_passed_to_virtual_machines_do_not_count() -> None:
     world = World(2).start()
     functions = [
         PciFunction(address=f"0000:{0x10 + n:02x}:00.0", vendor=0x10DE, device_class=0x0302,
@@ -138,7 +138,7 @@ def test_gpus_given_to_virtual_machines_do_not_count() -> None:
     assert world.published().status.expected_gpus.count == 2
 
 
-def test_other_hardware_under_the_same_name_learns_afresh(world: World) -> None:
+def test_other_hardware_under_the_same_name_learns_again(world: World) -> None:
     world.reboot()
     world.labels["node.kubernetes.io/instance-type"] = "g5"
     for gpu in range(1, 8):
@@ -164,7 +164,7 @@ def test_other_hardware_under_the_same_name_learns_afresh(world: World) -> None:
         ("nvidia.com/gpu-driver-upgrade-state", "upgrade-done", False),
     ],
 )
-def test_the_agent_lets_go_on_request(
+def test_the_agent_releases_the_gpus_on_request(
     world: World, label: str, value: str, *, asked: bool
 ) -> None:
     world.labels[label] = value
@@ -173,7 +173,7 @@ def test_the_agent_lets_go_on_request(
 
 
 def test_a_stand_down_of_two_hours_ends(world: World) -> None:
-    world.approved()
+    world.release_gpus()
     world.advance(7_199)
     assert world.state.standing_down
     assert world.assessment().health is Health.HEALTHY
@@ -186,13 +186,13 @@ def test_a_stand_down_of_two_hours_ends(world: World) -> None:
     assert world.state.stand_down is None
 
 
-def test_a_released_sense_keeps_the_last_verdict(world: World) -> None:
+def test_a_released_data_source_keeps_the_last_health_status(world: World) -> None:
     world.xid(95)
-    world.approved()
+    world.release_gpus()
     assert world.assessment().health is Health.UNHEALTHY
 
 
-def test_a_page_that_lacks_a_gpu_is_not_told_as_what_the_driver_enumerates() -> None:
+def test_a_page_that_lacks_a_gpu_is_not_reported_as_the_drivers_list() -> None:
     world = World(3, nvml=False).start()
     for _ in range(4):
         world.dcgm({uuid(gpu): {} for gpu in (0, 1)}, pci={uuid(gpu): pci(gpu) for gpu in (0, 1)})

@@ -1,4 +1,4 @@
-"""Which GPUs are there, which are lost, and what an absent driver is not."""
+"""Lost and missing GPUs, stand-downs, absent drivers."""
 
 import msgspec
 import pytest
@@ -42,7 +42,7 @@ def test_lost_for_nvml_but_alive_on_the_bus_is_not_fatal(world: World) -> None:
     assert not world.active
 
 
-def test_a_poll_that_does_not_look_for_presence_proves_no_presence(world: World) -> None:
+def test_a_poll_without_presence_proves_no_presence(world: World) -> None:
     world.pull(3)
     world.advance(15, polling=True)
     for values in ({}, {Signal.REMAP_FAILURE: None}):
@@ -57,7 +57,7 @@ def test_the_bus_alone_proves_nothing_while_the_gpu_answers(world: World) -> Non
     assert not world.active
 
 
-def test_the_bus_confirms_later_what_nvml_said_first(world: World) -> None:
+def test_the_bus_confirms_a_loss_that_nvml_reported_first(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(60, polling=True)
@@ -67,7 +67,7 @@ def test_the_bus_confirms_later_what_nvml_said_first(world: World) -> None:
     assert world.only().row.reason == "GPULost"
 
 
-def test_one_failed_poll_is_a_hiccup(world: World) -> None:
+def test_one_failed_poll_is_transient(world: World) -> None:
     good = dict(world.values[3])
     world.pull(3)
     world.advance(15, polling=True)
@@ -76,7 +76,7 @@ def test_one_failed_poll_is_a_hiccup(world: World) -> None:
     assert not world.incidents
 
 
-def test_a_lost_gpu_whose_79_is_known_stays_one_incident(world: World) -> None:
+def test_a_lost_gpu_with_a_known_79_stays_one_incident(world: World) -> None:
     world.xid(79, gpu=3)
     world.pull(3)
     world.advance(120, polling=True)
@@ -84,7 +84,7 @@ def test_a_lost_gpu_whose_79_is_known_stays_one_incident(world: World) -> None:
     assert world.outcome() == "Fatal Drain RestartNode"
 
 
-def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
+def test_no_gpu_is_lost_during_a_stand_down(world: World) -> None:
     world.labels["nvidia.com/gpu.deploy.driver"] = "paused-for-driver-upgrade"
     world.node()
     for gpu in range(8):
@@ -95,10 +95,10 @@ def test_nothing_is_judged_lost_during_a_stand_down(world: World) -> None:
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["it is back", "it is gone"])
-def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
+def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_assessed_after_it(
     world: World, *, back: bool
 ) -> None:
-    world.approved()
+    world.release_gpus()
     world.xid(79, 2)
     world.pull(2)
     world.poll_pci()
@@ -117,7 +117,7 @@ def test_a_gpu_that_leaves_the_bus_in_a_stand_down_is_judged_after_it(
 def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
     world: World, order: tuple[int, int], cause: str
 ) -> None:
-    world.approved()
+    world.release_gpus()
     for number in order:
         world.xid(number, 2, f"pid=77, name=python, Ch 00000001{cause if number == 45 else ''}")
         world.advance(1)
@@ -131,7 +131,7 @@ def test_a_79_in_a_stand_down_waits_whatever_other_xids_come_with_it(
     assert world.assessment().health is Health.UNHEALTHY
 
 
-def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World) -> None:
+def test_a_79_from_before_the_stand_down_stays_one_incident(world: World) -> None:
     world.xid(79, 2)
     world.annotate("release-gpu", "swapping a card")
     world.advance(60)
@@ -140,7 +140,7 @@ def test_a_79_that_was_judged_before_the_stand_down_goes_on_as_one(world: World)
     assert world.outcome() == "Fatal Drain RestartNode"
 
 
-def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: World) -> None:
+def test_the_driver_may_report_a_lost_gpu_in_a_stand_down(world: World) -> None:
     world.annotate("release-gpu", "swapping a card")
     world.xid(79, 2)
     world.action_line(2, gpu=2)
@@ -148,8 +148,8 @@ def test_the_driver_itself_may_say_in_a_stand_down_that_a_gpu_is_lost(world: Wor
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["nvml comes back", "nvml stays away"])
-def test_the_end_of_a_stand_down_gives_nvml_time_to_see(world: World, *, back: bool) -> None:
-    world.approved()
+def test_after_a_stand_down_nvml_has_a_grace_period(world: World, *, back: bool) -> None:
+    world.release_gpus()
     world.xid(79, 2)
     world.advance(600)
     world.take_back()
@@ -173,7 +173,7 @@ def test_eight_silent_gpus_are_not_eight_lost_gpus(world: World) -> None:
     assert judged.gpus_healthy is None
 
 
-def test_all_gpus_lost_at_once_with_nobody_answering_is_not_judged(world: World) -> None:
+def test_all_gpus_lost_at_once_without_an_answer_open_no_incident(world: World) -> None:
     for gpu in range(8):
         world.pull(gpu)
     world.advance(300, polling=True)
@@ -199,7 +199,7 @@ def test_a_failed_initialisation_is_unknown(world: World, code: int, reason: str
 
 
 @pytest.mark.parametrize("code", [3, 13, 6, 10, 27])
-def test_codes_about_one_field_or_one_try_mean_nothing(world: World, code: int) -> None:
+def test_codes_about_one_field_or_one_try_are_ignored(world: World, code: int) -> None:
     for _ in range(10):
         world.failed_call(code, gpu=1)
         world.advance(15)
@@ -215,7 +215,7 @@ def test_code_16_asks_for_a_reset_after_one_re_read(world: World) -> None:
     assert world.outcome() == "Fatal Drain ResetGPU"
 
 
-def test_a_gpu_that_no_longer_asks_for_a_reset_had_one(world: World) -> None:
+def test_a_gpu_that_no_longer_requires_a_reset_had_one(world: World) -> None:
     world.xid(95, 2)
     world.will_read(1, presence="reset_required")
     world.advance(60, polling=True)
@@ -232,7 +232,7 @@ def test_a_gpu_that_no_longer_asks_for_a_reset_had_one(world: World) -> None:
         (14, "InfoRomCorrupt Degraded Report UpdateFirmware"),
     ],
 )
-def test_a_gpu_that_answers_with_a_trouble_is_degraded(
+def test_a_gpu_that_answers_with_an_error_is_degraded(
     world: World, code: int, expected: str
 ) -> None:
     for _ in range(3):
@@ -253,7 +253,7 @@ def test_a_young_node_waits_for_its_driver() -> None:
 
 
 def gpuless(**annotations: str) -> World:
-    """A machine with a PCI bus and no GPU on it, whose NVML child found no library."""
+    """A machine with a PCI bus, without a GPU and without the NVML library."""
     world = World(0)
     world.annotations.update(annotations)
     world.node()
@@ -269,7 +269,7 @@ def nvml_of(world: World) -> tuple[str, str]:
     return view.state, view.reason
 
 
-def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
+def test_without_driver_and_gpu_the_kernel_log_decides() -> None:
     world = gpuless()
     assert world.assessment().reason == "DriverAbsent", "the bus was not checked yet"
     world.poll_pci()
@@ -279,7 +279,7 @@ def test_without_driver_and_gpu_the_kernel_log_alone_judges() -> None:
     assert world.assessment().health is Health.UNHEALTHY
 
 
-def test_the_published_verdict_of_the_kernel_log_alone_is_fresh() -> None:
+def test_the_published_health_status_of_the_kernel_log_alone_is_fresh() -> None:
     world = gpuless()
     world.poll_pci()
     world.xid(79)
@@ -303,7 +303,7 @@ def at(bus: int, device_class: int = 0x0302) -> PciFunction:
     return PciFunction(address=f"0000:{bus}:00.0", vendor=0x10DE, device_class=device_class)
 
 
-@pytest.mark.parametrize("looked", [False, True], ids=["at once", "after a check at an empty bus"])
+@pytest.mark.parametrize("scanned", [False, True], ids=["at once", "after a scan of an empty bus"])
 @pytest.mark.parametrize(
     ("annotations", "functions"),
     [
@@ -312,18 +312,18 @@ def at(bus: int, device_class: int = 0x0302) -> PciFunction:
         pytest.param({"gpuward.io/expected-gpus": "8"}, (), id="GPUs that should be here"),
     ],
 )
-def test_an_absent_driver_with_gpus_about_leaves_them_unseen(
-    annotations: dict[str, str], functions: tuple[PciFunction, ...], looked: bool
+def test_an_absent_driver_with_gpus_leaves_them_unknown(
+    annotations: dict[str, str], functions: tuple[PciFunction, ...], scanned: bool
 ) -> None:
     world = gpuless(**annotations)
-    if looked:
+    if scanned:
         world.poll_pci()
     world.see(PciSeen(at=world.now, functions=functions))
     assert nvml_of(world) == ("Down", "DriverAbsent")
     assert world.assessment().health is Health.UNKNOWN
 
 
-def test_gpus_that_no_driver_holds_say_so(world: World) -> None:
+def test_gpus_without_a_driver_are_reported_as_driver_absent(world: World) -> None:
     world.see(PciSeen(at=world.now, functions=(at(10),)))
     world.source(SourceName.NVML, SourceState.DOWN, "NVMLFailed")
     assert world.assessment().reason == "DriverAbsent"

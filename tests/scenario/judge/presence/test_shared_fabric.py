@@ -1,4 +1,4 @@
-"""GPUs that are registered with no NVSwitch fabric while others of the node are."""
+"""GPUs that are not registered with the NVSwitch fabric while others of the node are."""
 
 import pytest
 
@@ -29,13 +29,13 @@ def found(world: World) -> set[tuple[str, str]]:
     return {(i.row.reason, str(i.row.level)) for i in world.active}
 
 
-def test_gpus_outside_an_active_partition_are_reported_and_take_work() -> None:
+def test_gpus_outside_an_active_partition_are_reported_only() -> None:
     world = host()
     world.advance(30 * MINUTE, polling=True)
     assert found(world) == {("FabricRegistrationPending", "Report")}
 
 
-def test_where_people_say_that_the_fabric_is_shared_nothing_is_wrong() -> None:
+def test_an_annotated_shared_fabric_is_healthy() -> None:
     world = host()
     world.annotate("fabric-mode", "shared")
     for gpu in range(4):
@@ -73,7 +73,7 @@ def test_a_cordon_from_before_the_first_partition_ends_with_it() -> None:
         pytest.param({"nvlink_states": (1,) * 17 + (0,)}, "NVLinkDown", id="one link of many"),
     ],
 )
-def test_what_no_partition_explains_takes_no_work(
+def test_gpus_that_no_partition_explains_are_cordoned(
     change: dict[str, object], expected: str
 ) -> None:
     world = host()
@@ -82,13 +82,13 @@ def test_what_no_partition_explains_takes_no_work(
     assert (expected, "Cordon") in found(world)
 
 
-def test_links_are_missed_where_no_fabric_manager_is_seen() -> None:
+def test_links_are_missing_without_a_fabric_manager() -> None:
     world = host(manager=False)
     world.advance(10 * MINUTE, polling=True)
     assert ("NVLinkDown", "Cordon") in found(world)
 
 
-def test_all_gpus_in_progress_without_a_fabric_manager_take_no_work() -> None:
+def test_all_gpus_in_progress_without_a_fabric_manager_are_cordoned() -> None:
     world = host(manager=False)
     for gpu in range(8):
         world.will_read(gpu, fabric_state=2, nvlink_states=UP)

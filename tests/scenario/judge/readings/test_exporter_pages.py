@@ -1,4 +1,4 @@
-"""Pages of dcgm-exporter: blank, frozen, of another node, and what their last Xid is worth."""
+"""Pages of dcgm-exporter: blank, frozen, of another node, and their last Xid."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from tests.support.scenario.judgement_world import SOUND, World, pci, uuid
 NOTHING: dict[Signal, Value] = {Signal.TEMPERATURE: None, Signal.REMAP_FAILURE: None}
 
 
-def test_a_page_without_a_value_is_a_source_that_gives_nothing() -> None:
+def test_a_page_without_values_is_a_source_down() -> None:
     world = World().start()
     known = {view.seen.uuid: NOTHING for view in world.state.gpus.values()}
     world.dcgm(known)
@@ -27,17 +27,17 @@ def test_one_value_that_is_missing_takes_nothing_from_a_page() -> None:
     world.dcgm({one: NOTHING} | {gpu: {Signal.TEMPERATURE: 40} for gpu in others})
     assert dcgm_source(world) == (SourceState.UP, "")
     world.dcgm(dict.fromkeys((one, *others), NOTHING), xids={one: 0})
-    assert dcgm_source(world)[0] is SourceState.UP, "it tells the last Xid"
+    assert dcgm_source(world)[0] is SourceState.UP, "it has the last Xid"
 
 
-def test_where_the_page_is_all_there_is_a_blank_one_leaves_the_node_unknown() -> None:
+def test_a_blank_page_without_nvml_leaves_the_node_unknown() -> None:
     world = World(gpus=2, nvml=False).start()
     pages: dict[str, dict[Signal, Value]] = {uuid(i): dict(SOUND) for i in range(2)}
     world.dcgm(pages)
     assert world.assessment().health == "Healthy"
     world.dcgm(dict.fromkeys(pages, NOTHING))
-    said = world.assessment()
-    assert (said.health, said.reason) == ("Unknown", "BlankPage")
+    assessment = world.assessment()
+    assert (assessment.health, assessment.reason) == ("Unknown", "BlankPage")
     assert not world.incidents, "a lost collector is not a lost GPU"
     world.dcgm(pages)
     assert world.assessment().health == "Healthy"
@@ -50,7 +50,7 @@ HOURS_S = 6 * 3600.0
 
 
 def scraped(world: World, for_s: float, energy: Mapping[str, float], watts: float = 0.0) -> None:
-    """The same readings in each page; `watts`: what each GPU draws meanwhile."""
+    """Send pages with the same readings; `watts` is the power of each GPU."""
     used = dict(energy)
     for _ in range(int(for_s / SCRAPE_S)):
         world.advance(SCRAPE_S)
@@ -65,7 +65,7 @@ def dcgm_source(world: World) -> tuple[SourceState, str]:
 
 @pytest.fixture
 def world() -> World:
-    """The page is all there is."""
+    """A node with dcgm-exporter as the only data source."""
     made = World(gpus=2, nvml=False).start()
     made.dcgm(PAGE, energy=USED)
     assert made.assessment().health == "Healthy"
@@ -78,8 +78,8 @@ def test_a_page_that_repeats_even_the_energy_shows_no_gpu(world: World) -> None:
     scraped(world, 2 * 60, USED)
 
     assert dcgm_source(world) == (SourceState.DOWN, "FrozenPage")
-    said = world.assessment()
-    assert (said.health, said.reason) == ("Unknown", "FrozenPage")
+    assessment = world.assessment()
+    assert (assessment.health, assessment.reason) == ("Unknown", "FrozenPage")
     assert not world.incidents, "not seeing is no fault"
 
 
@@ -112,7 +112,7 @@ def test_what_changes_is_seen_again_at_once(world: World) -> None:
     assert world.assessment().health == "Healthy"
 
 
-def test_beside_nvml_a_frozen_page_says_nothing_against_it() -> None:
+def test_with_nvml_a_frozen_page_does_not_contradict_it() -> None:
     world = World(gpus=2).start()
     world.dcgm(PAGE, energy=USED)
     scraped(world, HOURS_S, USED)
@@ -145,7 +145,7 @@ def test_a_clock_that_is_set_freezes_no_page(world: World) -> None:
 
 
 def lose_records(world: World) -> None:
-    """The kernel log overflows: records are gone before they were read."""
+    """Lose records of the kernel log before they are read."""
     world.see(KernelGap(at=world.now, boot_id=world.boot, lost=40_000, sequence=50_000))
 
 
@@ -165,7 +165,7 @@ def test_after_lost_kernel_records_the_exporters_xid_counts() -> None:
     assert world.only().count == 1
 
 
-def test_an_xid_that_the_log_told_before_it_lost_records_counts_once() -> None:
+def test_an_xid_in_the_log_before_lost_records_counts_once() -> None:
     world = World(1, nvml=False).start()
     exported(world, 0)
     world.xid(95)
@@ -244,7 +244,7 @@ def test_a_failing_exporter_without_nvml_is_unknown_never_a_drain() -> None:
     assert not world.active
 
 
-def test_beside_nvml_dcgm_exporter_is_compared_not_believed() -> None:
+def test_with_nvml_dcgm_exporter_is_only_compared() -> None:
     world = World().start()
     page = {gpu.uuid: {Signal.REMAP_FAILURE: 1} for gpu in world.inventory}
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Without NVML the page of dcgm-exporter is the data source, judged by the same checks."""
+"""Without NVML, the same checks apply to the page of dcgm-exporter."""
 
 from collections.abc import Callable
 
@@ -62,7 +62,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
 """The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
 
 NOT_EXPORTED = {"NVLinkDown", "NVLinkStateUnknown", "C2CLinkDown", "RepairPending"}
-"""What dcgm-exporter has no series for: absent there, reported it, never good."""
+"""Checks without a series in dcgm-exporter: absent, never good."""
 
 
 def page_of(reason: str, *, bad: int, count: int, old: bool) -> str:

@@ -1,4 +1,4 @@
-"""What polling comes to mean: the recovery action, flags, counters, gauges, rates."""
+"""Findings from polled readings: recovery action, flags, counters, gauges, rates."""
 
 import pytest
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ def test_a_polled_recovery_action_takes_one_re_read(
     assert world.published().status.gpus[0].recovery_action
 
 
-def test_draining_p2p_means_little_without_nvlink() -> None:
+def test_draining_p2p_is_degraded_without_nvlink() -> None:
     world = World(switched=False).start()
     world.asked(3)
     assert world.outcome() == "Degraded Report DrainP2P"
@@ -66,7 +66,7 @@ def test_the_latest_recovery_action_wins(world: World) -> None:
     assert world.outcome() == "Fatal Drain RestartNode"
 
 
-def test_polling_the_action_that_a_line_told_adds_no_incident(world: World) -> None:
+def test_polling_the_action_of_a_line_adds_no_incident(world: World) -> None:
     world.xid(95)
     world.action_line(1)
     world.will_read(0, recovery_action=1)
@@ -110,7 +110,7 @@ def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, b
     world.advance(15, polling=True)
     assert world.outcome() == "Degraded Report Investigate"
     assert world.assessment().reason == "ThermalSlowdown"
-    assert "temperature_celsius=86" in str(world.active), "whoever reads it wants to know how hot"
+    assert "temperature_celsius=86" in str(world.active)
     world.will_read(0, clock_event_reasons=0)
     world.advance(30, polling=True)
     assert world.active
@@ -120,18 +120,18 @@ def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, b
 
 
 @pytest.mark.parametrize(
-    ("reading", "value", "said"),
+    ("reading", "value", "text"),
     [
         ("clock_event_reasons", 0x48, "(hardware slowdown, hardware thermal slowdown)"),
         ("fabric_health_mask", 0x11, "(bandwidth degraded, route unhealthy)"),
     ],
 )
-def test_evidence_of_a_bit_mask_says_what_its_bits_mean(
-    world: World, reading: str, value: int, said: str
+def test_evidence_of_a_bit_mask_names_its_bits(
+    world: World, reading: str, value: int, text: str
 ) -> None:
     world.will_read(0, **{reading: value})
     world.advance(90, polling=True)
-    assert any(f"{reading}={value:#x} {said}" in line for i in world.active for line in i.evidence)
+    assert any(f"{reading}={value:#x} {text}" in line for i in world.active for line in i.evidence)
 
 
 def test_a_short_peak_is_no_slowdown(world: World) -> None:

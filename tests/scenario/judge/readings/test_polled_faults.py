@@ -1,4 +1,4 @@
-"""Faults that only polling sees: memory, repairs, heat, power limits, C2C links, fabric."""
+"""Faults found by polling: memory, repairs, heat, power limits, C2C links, fabric."""
 
 import pytest
 
@@ -186,7 +186,7 @@ def grow(world: World, signal: Signal, per_poll: int, polls: int) -> None:
 def test_a_rate_is_found_by_three_of_five_and_goes_by_itself(
     world: World, signal: Signal, sound: int, sick: int, reason: str
 ) -> None:
-    """Replays: 16 lanes of generation 5 allow 1.92 per lane and minute, so 7.68 in 15 s."""
+    """Replays: x16 at generation 5 allows 1.92 per lane and minute, so 7.68 in 15 s."""
     world.values[0] |= {Signal.PCIE_GENERATION: 5, Signal.PCIE_WIDTH: 16}
     grow(world, signal, sound, 20)
     assert not world.incidents
@@ -203,7 +203,7 @@ def test_a_rate_is_found_by_three_of_five_and_goes_by_itself(
 def test_slowdown_times_are_judged_where_a_page_lacks_the_reasons(
     signal: Signal, every_s: int
 ) -> None:
-    """Half of each minute for ten minutes, as dcgm-exporter collects it every so often."""
+    """Slow down for half of each minute, ten minutes long."""
     world = World(1, nvml=False).start()
     spent, energy = 0, 0.0
     for second in range(0, 600, 15):

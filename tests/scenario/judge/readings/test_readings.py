@@ -1,4 +1,4 @@
-"""What a reading is worth: whose page it is, which sensor is believed, which limit applies."""
+"""Readings: implausible sensors, limits by link generation, removed fields and GPUs."""
 
 import shutil
 import subprocess
@@ -65,7 +65,7 @@ def test_a_link_that_rests_keeps_the_limit_of_its_best_generation(
 
 
 def test_a_link_seen_only_at_rest_is_not_held_to_the_limit_of_rest() -> None:
-    """dcgm-exporter may not export the highest generation, and the agent may start at night."""
+    """dcgm-exporter may not export the highest generation, and the link may be idle at start."""
     world = World().start()
     world.values[0] |= {Signal.PCIE_WIDTH: 16, Signal.PCIE_GENERATION: 1, Signal.PCIE_REPLAYS: 0}
     world.poll()
@@ -116,7 +116,7 @@ def page(world: World) -> str:
 
 
 def readings_of(world: World, gpu: int) -> set[str]:
-    """The metrics that carry something read from this GPU."""
+    """Return the metrics with a reading of this GPU."""
     about = {"gpuward_gpu_info", "gpuward_gpu_health", "gpuward_incident_active"}
     return {
         line.partition("{")[0]
@@ -151,7 +151,7 @@ def remove(world: World) -> None:
 @pytest.mark.parametrize(
     "why", ["lost", "removed", "to be reset", SourceState.DOWN, SourceState.RELEASED]
 )
-def test_nothing_read_from_a_gpu_outlives_it(reading: World, why: str) -> None:
+def test_no_reading_outlives_its_gpu(reading: World, why: str) -> None:
     match why:
         case "lost":
             lose(reading)
@@ -209,10 +209,10 @@ def test_a_recovery_action_that_changes_changes_its_reason(
         row = world.only().row
         assert row.action == RECOVERY_REASONS[row.reason].action
     expected = [key for key, row in RECOVERY_REASONS.items() if row == world.only().row]
-    assert expected, "it is a row of the table, whole"
+    assert expected, "it is a row of the table"
 
 
-def test_nor_does_a_program_that_fails_beside_it_mix_the_two() -> None:
+def test_a_program_error_does_not_change_the_recovery_action() -> None:
     world = World().start()
     world.action_line(1)
     world.xid(43)

@@ -24,7 +24,7 @@ def test_every_rule_finds_its_own_action_in_both_layouts(layout: int) -> None:
             assert found.immediate == rule.immediate, rule
 
 
-def test_no_word_fits_two_rules_with_different_actions() -> None:
+def test_no_register_matches_two_rules_with_different_actions() -> None:
     for one, other in itertools.combinations(nvlink5_rules(), 2):
         if one.xid != other.xid or one.immediate == other.immediate:
             continue
@@ -47,14 +47,14 @@ def test_no_word_fits_two_rules_with_different_actions() -> None:
         pytest.param(145, (0x000000C2, 0x1), "IGNORE", id="receive pipe"),
         pytest.param(145, (0x000004C2, 0x1), "RESET_GPU", id="receive pipe, second reading"),
         pytest.param(144, (0x00000021, 0x6), "RESET_GPU", id="two bits: the stronger"),
-        pytest.param(144, (0x00000021, 0x9), "IGNORE", id="two harmless bits"),
+        pytest.param(144, (0x00000021, 0x9), "IGNORE", id="two ignorable bits"),
         pytest.param(149, (0x00000246, 0x2), None, id="149's status is a code, not bits"),
         pytest.param(144, (0x00000003, 0x80000000), None, id="no rule"),
         pytest.param(144, (0x00000021,), None, id="one register only"),
         pytest.param(74, (0x00000021, 0x2), None, id="not an NVLink 5 number"),
     ],
 )
-def test_known_words(xid: int, registers: tuple[int, ...], action: str | None) -> None:
+def test_known_registers(xid: int, registers: tuple[int, ...], action: str | None) -> None:
     rule = nvlink5_rule(xid, registers)
     assert (rule.immediate if rule else None) == action
 
@@ -84,7 +84,7 @@ def test_the_rule_becomes_the_reason(
 @pytest.mark.parametrize(
     ("registers", "severity", "action"),
     [
-        pytest.param((1 << 23,), Severity.INFO, Action.NONE, id="harmless"),
+        pytest.param((1 << 23,), Severity.INFO, Action.NONE, id="ignorable"),
         pytest.param((1 << 20,), Severity.INFO, Action.INVESTIGATE, id="follows another"),
         pytest.param((1 << 4,), Severity.DEGRADED, Action.RUN_DIAGNOSTICS, id="parity"),
         pytest.param((1 << 12 | 1 << 4,), Severity.DEGRADED, Action.CHECK_MECHANICALS,
@@ -103,6 +103,6 @@ def test_the_rule_becomes_the_reason(
 def test_registers_of_xid_74(
     registers: tuple[int, ...], severity: Severity, action: Action
 ) -> None:
-    verdict = nvlink4_assessment(registers)
-    assert (verdict.severity, verdict.action) == (severity, action)
+    assessment = nvlink4_assessment(registers)
+    assert (assessment.severity, assessment.action) == (severity, action)
     assert reason_for_xid(74, registers=registers).severity is severity

@@ -1,4 +1,4 @@
-"""The columns of a reason: their words, their order, and a table without contradictions."""
+"""The columns of a reason: values, order, and a table without contradictions."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from rules.catalog.reasons import REASONS, RECOVERY_REASONS
 from rules.catalog.signals import Signal
 
 
-def test_severity_and_level_are_ordered_words() -> None:
+def test_severity_and_level_are_ordered() -> None:
     assert sorted(["Fatal", "Info", "Degraded"], key=Severity) == ["Info", "Degraded", "Fatal"]
     assert max(Severity.DEGRADED, Severity.FATAL, Severity.INFO) is Severity.FATAL
     assert Level.DRAIN > Level.CORDON > Level.REPORT
@@ -86,7 +86,7 @@ def test_a_row_contradicts_nothing(row: Reason) -> None:
     assert row.source
 
 
-def test_a_state_that_closes_is_a_signal_or_the_name_of_a_look() -> None:
+def test_a_state_that_closes_is_a_signal_or_a_check() -> None:
     rows = [*REASONS.values(), *RECOVERY_REASONS.values()]
     named = {row.closes_on.signal for row in rows if row.closes_on.kind is ClosesKind.STATE}
     looks = {"agent", "dcgm", "driver", "host", "nic", "source"}
@@ -97,7 +97,7 @@ PCI = "0000:0a:00"
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"),
+    ("reason", "named"),
     [
         ("SXidFatal", f"NVSwitch at {PCI}"),
         ("SXidUnknown", f"NVSwitch at {PCI}"),
@@ -107,11 +107,11 @@ PCI = "0000:0a:00"
         ("ReasonOfANewerAgent", f"GPU at {PCI}"),
     ],
 )
-def test_an_address_alone_is_of_what_the_reason_is_about(reason: str, said: str) -> None:
-    assert device_at(reason, PCI) == said
+def test_an_address_alone_is_named_by_the_reasons_device(reason: str, named: str) -> None:
+    assert device_at(reason, PCI) == named
     assert reason in REASONS or reason == "ReasonOfANewerAgent"
-    assert places(reason, [PCI], []) == (said,)
+    assert places(reason, [PCI], []) == (named,)
 
 
-def test_a_gpu_that_is_known_is_told_by_address_and_uuid() -> None:
+def test_a_known_gpu_is_named_by_address_and_uuid() -> None:
     assert places("GPULost", [PCI], ["GPU-a"]) == (PCI, "GPU-a")

@@ -1,4 +1,4 @@
-"""Thresholds: every number explained, any of them overridden by a file, mistakes named."""
+"""Thresholds: documented numbers, overrides by a file, error messages."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def test_a_file_changes_columns_of_a_reason() -> None:
         pytest.param(HEAD + "reasons: {Xid-1: {level: Drain}}", "Xid-1", id="no reason code"),
     ],
 )
-def test_a_mistake_is_one_sentence_that_names_it(text: str, named: str) -> None:
+def test_an_error_message_names_the_mistake(text: str, named: str) -> None:
     with pytest.raises(RulesError) as error:
         parse_rules(text.encode())
     message = str(error.value)

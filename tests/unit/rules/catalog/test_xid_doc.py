@@ -1,4 +1,4 @@
-"""The page is what its generator makes of the catalogs."""
+"""docs/xid.md is the output of its generator."""
 
 from hack.catalog import xid_doc
 from rules.catalog.reasons import reason_for_sxid, sxid_catalog

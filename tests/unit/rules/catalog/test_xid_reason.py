@@ -1,4 +1,4 @@
-"""What each Xid means: the documented columns, the driver's answer, and harmless unknowns."""
+"""The reason of each Xid: documented columns, recovery actions, unknown numbers."""
 
 import pytest
 
@@ -20,9 +20,9 @@ from rules.catalog.xid import (
 from rules.kernel_log.parse import parse
 
 DECISIVE = {46, 62, 64, 79, 95, 110, 119, 120, 136, 140, 143, 151, 158}
-"""One line of these takes a node out of service."""
+"""Xids that drain a node with one line."""
 IN_CONTEXT = {48, 109, 155, 156, 160}
-"""And of these, where the lines around it and the driver's answer agree."""
+"""Xids that drain a node if other lines or the recovery action confirm them."""
 
 
 def test_only_the_documented_xids_may_cost_a_node_by_a_line_alone() -> None:
@@ -51,7 +51,7 @@ def test_a_remap_that_failed_asks_for_another_node() -> None:
         assert reason_for_xid(xid, remap_failed=True).action is Action.REPLACE_NODE
 
 
-def test_before_r570_the_driver_says_nothing_of_a_109() -> None:
+def test_before_r570_a_109_has_no_recovery_action() -> None:
     assert reason_for_xid(109, driver=565).klass is ReasonClass.DECISIVE
     assert reason_for_xid(109, driver=570).klass is ReasonClass.NEEDS_CONTEXT
     assert reason_for_xid(109).klass is ReasonClass.NEEDS_CONTEXT
@@ -66,9 +66,9 @@ def test_before_r570_the_driver_says_nothing_of_a_109() -> None:
                      "SXidFatal",
                      Action.RESTART_NODE, id="SXid fatal"),
         pytest.param("nvidia-nvswitch0: SXid (PCI:0004:00:00.0): 26008, SOE Watchdog error",
-                     "SXidUnknown", Action.INVESTIGATE, id="SXid without a word"),
+                     "SXidUnknown", Action.INVESTIGATE, id="SXid without fatality"),
         pytest.param("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Non-fatal", "SXidNonFatal",
-                     Action.NONE, id="the word beats the catalog"),
+                     Action.NONE, id="the line beats the catalog"),
         pytest.param("NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed "
                      "from 0x0 (None) "
                      "to 0x1 (PF FLR)", "RecoveryActionResetGPU", Action.RESET_GPU, id="154"),
@@ -113,7 +113,7 @@ def test_driver_branch(text: str | None, branch: int | None) -> None:
     assert driver_branch(text) == branch
 
 
-def test_nvidias_own_words() -> None:
+def test_nvidias_action_buckets() -> None:
     assert nvidia_buckets(79) == ("RESTART_BM", "CONTACT_SUPPORT")
     assert nvidia_buckets(149, (0x004505C6, 0)) == ("RESET_GPU", "INVESTIGATE_LINK_SI")
     assert nvidia_buckets(4242) is None

@@ -1,4 +1,4 @@
-"""Evidence: all that a vendor asks for, bounded, escaped, and the same digest after every trip."""
+"""GPUEvidence: complete, bounded, escaped, with a stable digest."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ def body(world: World, kernel: KernelExcerpt | None = None, **more: Any) -> dict
     return evidence("n0-1234abcd", state, status, kept, world.now, **more)
 
 
-def test_it_holds_who_each_gpu_is_and_the_last_it_said() -> None:
+def test_it_has_the_identity_and_last_readings_of_each_gpu() -> None:
     world = World().start()
     world.xid(79)
     made = body(world, excerpt(b"NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus."))
@@ -93,7 +93,7 @@ def test_of_a_flood_the_beginning_and_the_end_stay() -> None:
     assert f"[... {kept.dropped} lines left out ...]" in kept.text
 
 
-def test_what_has_no_room_is_said() -> None:
+def test_what_does_not_fit_is_listed_as_missing() -> None:
     world = World(gpus=8).start()
     view = next(iter(world.state.gpus.values()))
     for signal in view.values:

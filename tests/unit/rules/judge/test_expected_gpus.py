@@ -1,4 +1,4 @@
-"""How many GPUs a node should have, and who may report it."""
+"""The expected number of GPUs and its sources."""
 
 import pytest
 
@@ -28,19 +28,19 @@ def function(bus: int, *, device_class: int = 0x0302, driver: str = "nvidia") ->
         pytest.param(None, "8", 6, (8, "Annotation"), id="then the annotation"),
         pytest.param(None, " 0 ", 6, (0, "Annotation"), id="zero is a number"),
         pytest.param(None, "", 6, (6, "Learned:k"), id="then what was learned"),
-        pytest.param(None, "eight", 6, (6, "Learned:k"), id="a word is no number"),
+        pytest.param(None, "eight", 6, (6, "Learned:k"), id="text is not a number"),
         pytest.param(None, "99", 6, (6, "Learned:k"), id="too many to believe"),
         pytest.param(None, "-1", 6, (6, "Learned:k"), id="negative"),
     ],
 )
-def test_who_says_the_count(
+def test_the_source_of_the_expected_count(
     configured: int | None, annotation: str, learned: int, expected: tuple[int, str]
 ) -> None:
-    said = expected_gpus(configured, annotation, Learned(count=learned, key="k"))
-    assert (said.count, said.source) == expected
+    found = expected_gpus(configured, annotation, Learned(count=learned, key="k"))
+    assert (found.count, found.source) == expected
 
 
-def test_only_gpus_that_workloads_may_have_are_counted() -> None:
+def test_only_gpus_that_workloads_can_use_are_counted() -> None:
     functions = (
         function(1),
         function(2, device_class=0x0300),

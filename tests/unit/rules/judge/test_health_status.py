@@ -1,4 +1,4 @@
-"""The word, the reason and the sentence where no incident decides."""
+"""Health, reason and message without an incident."""
 
 import pytest
 from msgspec.structs import replace
@@ -21,9 +21,9 @@ def state(
     presence: str = "present",
 ) -> NodeState:
     sources = {
-        name: SourceView(state=told, reason=reason)
-        for name, told in ((SourceName.NVML, nvml), (SourceName.DCGM, dcgm))
-        if told is not None
+        name: SourceView(state=reported, reason=reason)
+        for name, reported in ((SourceName.NVML, nvml), (SourceName.DCGM, dcgm))
+        if reported is not None
     }
     views = {
         f"GPU-{n}": GpuView(
@@ -47,15 +47,17 @@ UP, DOWN, ABSENT, RELEASED = SourceState
         pytest.param(state(UP, gpus=0), "Unknown", "Starting", id="not enumerated"),
         pytest.param(state(DOWN, "CallHung"), "Unknown", "CallHung", id="hung"),
         pytest.param(state(DOWN), "Unknown", "NVMLDown", id="no reason given"),
-        pytest.param(state(RELEASED), "Healthy", "AllChecksPassing", id="let go"),
+        pytest.param(state(RELEASED), "Healthy", "AllChecksPassing", id="released"),
         pytest.param(state(ABSENT), "Unknown", "OnlyKernelLog", id="kernel log only"),
         pytest.param(state(ABSENT, dcgm=UP), "Healthy", "AllChecksPassing", id="dcgm"),
         pytest.param(state(ABSENT, dcgm=DOWN), "Unknown", "DCGMDown", id="dcgm down"),
-        pytest.param(state(UP, dcgm=DOWN), "Healthy", "AllChecksPassing", id="dcgm beside"),
+        pytest.param(state(UP, dcgm=DOWN), "Healthy", "AllChecksPassing", id="dcgm down"),
         pytest.param(state(UP, presence="lost"), "Unknown", "NoGPUAnswers", id="none answers"),
     ],
 )
-def test_what_the_senses_alone_make_of_a_node(node: NodeState, health: str, reason: str) -> None:
+def test_the_health_status_by_data_sources_alone(
+    node: NodeState, health: str, reason: str
+) -> None:
     judged = assess(node, NOW)
     assert (judged.health, judged.reason) == (health, reason)
     assert judged.message.endswith(".")
@@ -76,5 +78,5 @@ def test_only_an_absent_driver_has_a_grace() -> None:
     assert view_problem(young, NOW) == "NoAccess"
 
 
-def test_a_reason_nobody_wrote_a_sentence_for_still_makes_one() -> None:
+def test_a_reason_without_a_message_gets_a_default() -> None:
     assert unknown_sentence("Whatever").startswith("GPU health is unknown (Whatever).")

@@ -30,7 +30,7 @@ FINDING = Finding(
 )
 
 
-def test_the_id_is_stable_and_tells_faults_apart() -> None:
+def test_the_id_is_stable_and_differs_between_faults() -> None:
     one = incident_id(FINDING, "boot-1")
     assert one == incident_id(FINDING, "boot-1")
     others = {
@@ -59,7 +59,7 @@ def test_evidence_is_escaped_and_cut(text: str, expected: str) -> None:
     assert clipped(text) == expected
 
 
-def test_what_an_older_or_newer_agent_wrote_is_read_harmlessly() -> None:
+def test_unknown_values_of_another_agent_version_are_read_as_the_mildest() -> None:
     status = IncidentStatus(
         id="x", reason="Not a code", klass="Magic", severity="Apocalyptic", active=True
     )
@@ -78,10 +78,10 @@ def test_when_there_are_too_many_the_oldest_closed_go() -> None:
         closed(replace(opened(FINDING, "b", NOW), id=f"closed-{n:03}"), NOW + n, "x")
         for n in range(80)
     ]
-    severe = replace(opened(FINDING, "b", NOW), id="grave")
+    severe = replace(opened(FINDING, "b", NOW), id="severe")
     kept, gone = capped((*many, severe))
     assert (len(kept), gone) == (64, 17)
-    assert kept[0].id == "grave"
+    assert kept[0].id == "severe"
     assert kept[-1].id == "closed-017"
 
 
@@ -89,7 +89,7 @@ def test_when_there_are_too_many_the_oldest_closed_go() -> None:
 @pytest.mark.parametrize(
     "time", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "10000-01-01T00:00:00Z"]
 )
-def test_a_time_nobody_can_compute_with_is_published_as_now(field: str, time: str) -> None:
+def test_an_invalid_time_is_published_as_now(field: str, time: str) -> None:
     row = {"id": "i", "reason": "Xid79GPUFallenOffBus", field: time}
     incident = from_wire(msgspec.convert(row, IncidentStatus), NOW)
     published = to_wire(incident)

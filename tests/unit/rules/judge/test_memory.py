@@ -1,4 +1,4 @@
-"""N of M with hysteresis, and flags with one re-read, where no scenario tells the difference."""
+"""Gauges (N of M with hysteresis) and latches (flags with a second read)."""
 
 import pytest
 from msgspec.structs import replace

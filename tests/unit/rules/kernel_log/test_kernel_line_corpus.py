@@ -1,4 +1,4 @@
-"""Every development line reads as written down beside it, alone and as part of a file."""
+"""Every development line parses to its recorded result, alone and as part of a file."""
 
 import json
 from pathlib import Path
@@ -69,9 +69,9 @@ UNSETTLED = {
 }
 
 
-def test_the_whole_shared_collection_matches() -> None:
+def test_the_entire_shared_collection_matches() -> None:
     if not SHARED.exists():
-        pytest.skip("the shared collection of kernel lines does not lie beside this checkout")
+        pytest.skip("the shared collection of kernel lines is not next to this checkout")
     rows = [json.loads(line) for line in SHARED.read_text("utf-8").splitlines()]
     wrong = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""A line without end: memory stays bounded, and nothing around it is missed."""
+"""A line without end: memory stays bounded, and other lines are read."""
 
 from rules.kernel_log.scan import LineScanner, worth_parsing
 from rules.kernel_log.text import MAX_LINE
@@ -7,7 +7,7 @@ from tests.support.agent.kernel_log_parts import parse_numbered
 XID = b"NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=a, GPU has fallen off the bus."
 
 
-def test_a_line_without_end_is_cut_and_what_stands_before_and_after_it_is_read() -> None:
+def test_an_endless_line_is_cut_and_lines_around_it_are_read() -> None:
     scanner = LineScanner(parse_numbered)
     found = scanner.feed(XID)
     for _ in range(100):

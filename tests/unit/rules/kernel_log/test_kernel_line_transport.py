@@ -51,7 +51,7 @@ def test_every_transport_gives_the_same_line(prefix: bytes) -> None:
     assert parse(prefix + BODY + b"\r\n") == parse(BODY)
 
 
-def test_the_colours_of_a_terminal_are_taken_off() -> None:
+def test_terminal_colors_are_removed() -> None:
     coloured = (
         b"\x1b[32m[12345.678901] \x1b[0m\x1b[33mNVRM: \x1b[0m\x1b[31m" + BODY[6:] + b"\x1b[0m\n"
     )
@@ -70,7 +70,7 @@ FROM_USER_SPACE = {
 
 
 @pytest.mark.parametrize("prefix", FROM_USER_SPACE.values(), ids=FROM_USER_SPACE)
-def test_a_line_of_user_space_is_read_and_marked(prefix: bytes) -> None:
+def test_a_line_of_user_space_is_read_and_flagged(prefix: bytes) -> None:
     line = parse(prefix + BODY)
     assert line is not None
     assert (line.xid, line.user) == (79, True)
@@ -108,7 +108,7 @@ def test_no_forged_line_carries_a_number(raw: bytes) -> None:
 
 
 def test_the_second_line_of_a_program_s_message_is_not_the_kernel_s() -> None:
-    """The journal prints it indented, without a tag of its own."""
+    """The journal prints it indented, without a tag."""
     assert parse(b" " * 30 + BODY) is None
 
 
@@ -190,13 +190,13 @@ def test_addresses_are_spelled_one_way(raw: bytes, pci: str) -> None:
         ),
     ],
 )
-def test_a_lost_gpu_is_told_from_an_unsupported_one(first: bytes, lost: bool) -> None:
+def test_a_lost_gpu_differs_from_an_unsupported_one(first: bytes, lost: bool) -> None:
     line = parse(b"3,1,1,-;NVRM: " + first)
     assert (line is not None and line.kind is LineKind.GPU_LOST) == lost
     assert not lost or (line is not None and line.pci == "0000:18:00.0")
 
 
-def test_the_cause_counts_only_as_the_last_words() -> None:
+def test_the_cause_counts_only_at_the_end_of_the_line() -> None:
     derived = parse(
         b"NVRM: Xid (PCI:0000:01:00): 45, pid=1, name=a, Ch 1 caused by previous Xid 149"
     )

@@ -74,15 +74,15 @@ def test_variables(environ: dict[str, str], expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("socks5://u:s3cret@proxy:1080", "socks5 is not supported", id="SOCKS"),
         pytest.param("http://u:s3cret@proxy:port", "is not a URL", id="no port"),
         pytest.param("http://u:s3cret@", "has no host", id="no host"),
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_named_without_its_login(text: str, said: str) -> None:
-    with pytest.raises(ProxyError, match=said) as raised:
+def test_an_unusable_proxy_is_reported_without_its_credentials(text: str, message: str) -> None:
+    with pytest.raises(ProxyError, match=message) as raised:
         usable_proxy(text)
     assert "s3cret" not in str(raised.value)
     with pytest.raises(ProxyError):

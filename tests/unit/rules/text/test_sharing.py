@@ -1,4 +1,4 @@
-"""Equal pieces of many objects are one object; what they say is what it was."""
+"""Equal parts of many objects share memory and keep their values."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from rules.text.tolerant import Sharing, understand
 
 
 def node(name: str) -> NodeView:
-    """As a decoder makes it: no piece is another node's."""
+    """Return a decoded node that shares nothing with another node."""
     made = NodeView(
         metadata=ObjectMeta(name=name, labels={"example.com/pool": "eight gpus"}),
         status=NodeStatus(conditions=(NodeCondition(type="Ready", message="it is ready"),)),
@@ -23,7 +23,7 @@ def node(name: str) -> NodeView:
     return found
 
 
-def test_two_nodes_hold_one_word_between_them() -> None:
+def test_two_nodes_share_equal_strings() -> None:
     shared = Sharing()
     one, other = shared.share(node("a")), shared.share(node("b"))
     assert one == node("a")
@@ -49,17 +49,17 @@ SPEC = st.builds(QuarantineSpec, node_name=TEXT, hold=st.booleans())
 
 
 @given(st.lists(st.builds(QuarantineView, metadata=META, spec=SPEC, status=STATUS)))
-def test_what_is_shared_says_what_it_said(sessions: list[QuarantineView]) -> None:
+def test_a_shared_value_equals_the_original(sessions: list[QuarantineView]) -> None:
     shared = Sharing()
     for session in sessions:
-        # Encoded: True, 1 and 1.0 are equal and are not the same word.
+        # Encoded: True, 1 and 1.0 are equal and are not the same value.
         assert msgspec.json.encode(shared.share(session)) == msgspec.json.encode(session)
 
 
-def test_it_begins_anew_when_it_remembers_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_cache_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tolerant, "_MOST_CHARS", 100)
     shared = Sharing()
-    first = shared.share(("word",))
-    assert shared.share(("wo" + "rd",)) is first
+    first = shared.share(("text",))
+    assert shared.share(("te" + "xt",)) is first
     shared.share("x" * 101)
-    assert shared.share(("wo" + "rd",)) is not first
+    assert shared.share(("te" + "xt",)) is not first

@@ -1,6 +1,4 @@
-"""Wrong words are reported by the command they were said to, and a key given twice with its
-lines.
-"""
+"""Unknown arguments are reported by their command, and duplicate keys with their lines."""
 
 from collections.abc import Callable
 
@@ -16,7 +14,7 @@ AGENT, REMEDIATOR = (agent, "gpuward-agent"), (remediator, "gpuward-remediator")
 
 
 @pytest.mark.parametrize(
-    ("program", "typed", "asked", "said"),
+    ("program", "typed", "asked", "message"),
     [
         (AGENT, "check extra", " check", "unrecognized arguments: extra; it takes none"),
         (AGENT, "decode a b", " decode", "unrecognized arguments: b; it takes one FILE"),
@@ -28,11 +26,11 @@ AGENT, REMEDIATOR = (agent, "gpuward-agent"), (remediator, "gpuward-remediator")
         (REMEDIATOR, "fleet", "", "there is no command 'fleet'"),
     ],
 )
-def test_the_command_says_what_it_does_not_take(
+def test_the_command_reports_unknown_arguments(
     program: tuple[Callable[[list[str]], int], str],
     typed: str,
     asked: str,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main, name = program
@@ -41,7 +39,7 @@ def test_the_command_says_what_it_does_not_take(
     out, err = capsys.readouterr()
     assert (ended.value.code, out, err.count("\n")) == (USAGE, "", 1)
     assert err.startswith(f"{name}{asked}: ")
-    assert said in err
+    assert message in err
     assert err.endswith(f"; see {name}{asked} --help.\n")
 
 

@@ -18,7 +18,7 @@ def log_only() -> World:
     return World(nvml=False).start()
 
 
-def test_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
+def test_with_the_kernel_log_alone_a_quiet_node_is_unknown(
     log_only: World,
 ) -> None:
     judged = log_only.assessment()
@@ -30,7 +30,7 @@ def test_where_the_log_is_the_only_view_a_quiet_node_is_unknown(
 
 
 @pytest.mark.parametrize("number", [79, 95, 48, 119])
-def test_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
+def test_an_unconfirmed_fatal_line_from_before_the_start_is_reported(
     number: int,
 ) -> None:
     world = World(nvml=False)
@@ -45,7 +45,7 @@ def test_a_fatal_line_from_before_the_start_that_nothing_confirms_is_said(
     assert world.only().row.level == "Report", "a fault that may be over drains no node"
 
 
-def test_a_restarted_agent_goes_on_saying_it(log_only: World) -> None:
+def test_a_restarted_agent_repeats_the_message(log_only: World) -> None:
     log_only.xid(95, 3, lookback=True)
     before = log_only.assessment().message
     for _ in range(3):
@@ -67,7 +67,7 @@ def test_a_reset_or_reboot_after_such_a_line_ends_it(log_only: World) -> None:
     assert log_only.assessment().reason == "OnlyKernelLog"
 
 
-def test_what_the_log_tells_now_is_judged_as_ever(log_only: World) -> None:
+def test_a_current_line_is_assessed_without_other_data(log_only: World) -> None:
     log_only.xid(160, 2)
     log_only.advance(10)
     assert log_only.assessment().health is Health.DEGRADED
@@ -83,7 +83,7 @@ def test_a_host_without_any_gpu_is_not_healthy() -> None:
         assert (judged.health, judged.reason) == (Health.UNKNOWN, "NoGPU")
 
 
-def test_a_healthy_names_its_coverage(world: World) -> None:
+def test_a_healthy_message_names_its_checks(world: World) -> None:
     world.source(SourceName.KERNEL_LOG, SourceState.DOWN, "ReadFailed")
     for gpu in range(8):
         world.readings(gpu, recovery_action=None)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_a_healthy_names_its_coverage(world: World) -> None:
     )
 
 
-def test_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
+def test_a_message_names_the_checks_that_a_page_lacks() -> None:
     world = World(1, nvml=False).start()
     world.dcgm({uuid(0): {Signal.REMAP_FAILURE: 0, Signal.TEMPERATURE: 40}})
     judged = world.assessment()
@@ -103,7 +103,7 @@ def test_a_page_that_tells_of_memory_says_what_it_does_not_tell() -> None:
     )
 
 
-def test_an_agent_that_starts_again_keeps_the_verdict_and_says_that_it_looks() -> None:
+def test_a_restarted_agent_keeps_the_health_status_until_its_poll() -> None:
     world = World().start()
     world.restart_agent()
     judged = world.assessment()

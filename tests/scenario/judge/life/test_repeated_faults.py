@@ -1,4 +1,4 @@
-"""Small things add up: per GPU, bounded, and over restarts of the agent and the node."""
+"""Counts of repeated faults and repairs, over restarts of the agent and the node."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_the_line_and_the_event_of_one_error_are_one(world: World) -> None:
 
 
 def fail_and_reset(world: World, xid: int = 95) -> str:
-    """What is recommended for a fault that a reset then ends."""
+    """Return the recommended action for a fault that a reset then closes."""
     world.xid(xid, 0)
     world.action_line(1)
     world.will_read(0, recovery_action=1)
@@ -89,7 +89,7 @@ def fail_and_reboot(world: World, xid: int = 95) -> str:
     return f"{incident.row.action} {incident.row.closes_on}"
 
 
-def test_what_comes_again_after_each_reset_asks_for_a_restart_then_a_replacement(
+def test_a_fault_after_each_reset_needs_a_restart_then_a_replacement(
     world: World,
 ) -> None:
     assert [fail_and_reset(world) for _ in range(2)] == ["ResetGPU Reset"] * 2
@@ -110,8 +110,8 @@ def test_the_rung_is_found_again_by_a_restarted_agent(world: World) -> None:
     world.advance(60)
     world.restart_agent().start()
     assert world.only().row.action == "RestartNode"
-    said = incident_sentence(world.state, world.only(), 0)
-    assert "restart the node, because lighter repairs did not last" in said
+    message = incident_sentence(world.state, world.only(), 0)
+    assert "restart the node, because lighter repairs did not last" in message
 
 
 def test_after_two_reboots_a_third_will_not_help(world: World) -> None:
@@ -133,7 +133,7 @@ def test_repairs_of_something_else_raise_nothing(world: World, why: str) -> None
     assert world.only().row.action == "ResetGPU"
 
 
-def test_what_a_rules_file_says_of_an_action_stands() -> None:
+def test_a_rules_file_overrides_the_raised_action() -> None:
     text = (
         b"apiVersion: gpuward.io/v1alpha1\nkind: Rules\nreasons:\n"
         b"  Xid95UncontainedMemoryError: {action: ResetGPU}\n"
@@ -142,18 +142,18 @@ def test_what_a_rules_file_says_of_an_action_stands() -> None:
     assert [fail_and_reset(world) for _ in range(4)] == ["ResetGPU Reset"] * 4
 
 
-def test_a_reason_that_names_its_action_says_why_another_is_recommended(
+def test_a_raised_action_is_explained_in_the_message(
     world: World,
 ) -> None:
     for _ in range(3):
         world.action_line(1)
         world.advance(60)
-        said = world.assessment().message
+        message = world.assessment().message
         world.action_line(0, before=1)
         world.will_read(0, recovery_action=0)
         world.advance(60, polling=True)
-    assert "RecoveryActionResetGPU" in said
-    assert "restart the node, because lighter repairs did not last" in said
+    assert "RecoveryActionResetGPU" in message
+    assert "restart the node, because lighter repairs did not last" in message
 
 
 # states that come and go
@@ -175,4 +175,4 @@ def test_the_ledger_is_part_of_what_is_published(world: World) -> None:
     contained(world, 2)
     (entry,) = world.published().status.ledger
     assert (entry.gpu, entry.what) == (uuid(0), "Xid 94")
-    assert sum(int(mark.rpartition("x")[2]) for mark in entry.seen) == 2
+    assert sum(int(seen.rpartition("x")[2]) for seen in entry.seen) == 2

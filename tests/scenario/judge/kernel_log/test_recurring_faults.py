@@ -1,4 +1,4 @@
-"""The same fault again, on the same GPU or another, after what would have ended the one before."""
+"""The same fault after a reboot, reset or repair that closes the one before."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_a_fault_after_a_reset_is_not_ended_by_it() -> None:
 
 @pytest.mark.parametrize(("gpu", "times"), [(0, 3), (1, 1)], ids=["the same GPU", "another one"])
 def test_a_fault_after_a_repair_is_not_ended_by_it(gpu: int, times: int) -> None:
-    """Somebody says that it is repaired, and it fails again before the GPU looked sound."""
+    """An operator reports the repair, and the GPU fails again before it reads good."""
     world = World(2).start()
     world.xid(54, 0)
     world.readings(0, remap_failure=1)

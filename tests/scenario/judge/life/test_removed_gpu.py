@@ -1,4 +1,4 @@
-"""A GPU that does not come back, on a node where none is missing: its faults have an end."""
+"""Faults of a removed GPU close when no GPU is missing."""
 
 import pytest
 
@@ -14,7 +14,7 @@ FAULTS = (48, 79, 95)
 
 
 def take_out(world: World, gpu: int) -> None:
-    """The card is out: neither the driver nor the bus shows it any more."""
+    """Remove the card: neither the driver nor the bus shows it any more."""
     world.inventory = [each for each in world.inventory if each.index != gpu]
     world.config_space.pop(gpu)
 
@@ -74,7 +74,7 @@ def test_a_missing_gpu_keeps_its_fault_over_reboots() -> None:
         assert "Xid79GPUFallenOffBus" in world.reasons
 
 
-def test_a_gpu_that_people_count_and_nothing_shows_keeps_its_fault() -> None:
+def test_an_expected_gpu_that_nothing_shows_keeps_its_fault() -> None:
     world = World()
     expect(world, 8)
     world.start()
@@ -131,7 +131,7 @@ def test_a_gpu_that_is_passed_through_after_a_reboot_is_no_fault_of_this_node(
     assert not world.active
 
 
-def test_repaired_closes_what_the_agent_cannot_see_any_more() -> None:
+def test_a_repair_report_closes_faults_of_a_removed_gpu() -> None:
     world = World().start()
     world.readings(3, remap_failure=1)
     world.advance(60, polling=True)
@@ -145,7 +145,7 @@ def test_repaired_closes_what_the_agent_cannot_see_any_more() -> None:
     assert not [i for i in world.active if i.row.severity == "Fatal"]
 
 
-def test_repaired_closes_nothing_of_a_gpu_that_is_missing() -> None:
+def test_a_repair_report_closes_nothing_of_a_missing_gpu() -> None:
     world = World().start()
     world.readings(3, remap_failure=1)
     world.advance(60, polling=True)
@@ -172,7 +172,7 @@ def test_a_state_of_a_gpu_that_left_ends_with_the_reboot() -> None:
 
 
 @pytest.mark.parametrize("nvml", [True, False], ids=["nvml", "kernel log alone"])
-def test_a_fault_of_the_fabric_ends_where_people_expect_fewer_gpus(*, nvml: bool) -> None:
+def test_a_fabric_fault_ends_with_a_lower_expected_count(*, nvml: bool) -> None:
     world = World(nvml=nvml).start()
     world.kernel("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 33 LTSSM Fault Up")
     world.advance(60, polling=nvml)
@@ -202,19 +202,19 @@ def describe(world: World, cell: str, remotes: tuple[str, ...], up: int) -> None
         world.will_read(gpu.index, nvlink_states=(up,) * 4)
 
 
-@pytest.mark.parametrize("told", ["before the reboot", "after it"])
-def test_links_to_a_card_that_was_removed_for_good_are_not_down(told: str) -> None:
+@pytest.mark.parametrize("reported", ["before the reboot", "after it"])
+def test_links_to_a_card_that_was_removed_for_good_are_not_down(reported: str) -> None:
     world = World(2, switched=False).start()
     describe(world, "NV4", ("gpu",) * 4, 1)
     world.advance(120, polling=True)
     world.reboot()
     take_out(world, 1)
-    if told == "before the reboot":
+    if reported == "before the reboot":
         expect(world, 1)
     world.start()
     describe(world, "X", ("",) * 4, 0)
     world.advance(120, polling=True)
-    if told == "after it":
+    if reported == "after it":
         assert "NVLinkDown" in world.reasons
         expect(world, 1)
         world.node()
@@ -222,7 +222,7 @@ def test_links_to_a_card_that_was_removed_for_good_are_not_down(told: str) -> No
     assert not world.active
 
 
-def test_a_bridge_that_was_removed_for_good_is_not_missed_once_people_say_so() -> None:
+def test_a_removed_nvlink_bridge_is_not_missing_after_a_repair_report() -> None:
     world = World(2, switched=False).start()
     describe(world, "NV4", ("gpu",) * 4, 1)
     world.advance(120, polling=True)

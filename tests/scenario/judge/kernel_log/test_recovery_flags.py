@@ -1,6 +1,4 @@
-"""The driver's own words decide: what a line says itself, what an event only hints at, what is
-asked.
-"""
+"""Recovery flags of lines, events of the driver, and polled recovery actions."""
 
 import pytest
 
@@ -15,13 +13,13 @@ DRAIN_AND_RESET = "RST: No, D-RST: Yes"
 OLD, NEW = "550.90.07", "580.82.07"
 
 
-def memory_error(world: World, xid: int, said: str, gpu: int = 0) -> None:
-    world.xid(xid, gpu, f"pid=7062, {said}")
+def memory_error(world: World, xid: int, flags: str, gpu: int = 0) -> None:
+    world.xid(xid, gpu, f"pid=7062, {flags}")
 
 
 @pytest.mark.parametrize("driver", ["535.183.01", OLD, NEW])
 @pytest.mark.parametrize(
-    ("xid", "said", "expected"),
+    ("xid", "flags", "expected"),
     [
         (95, f"Uncontained: LTC GPC (0x2, 0x0). {NOTHING}", "Info Report RestartApp"),
         (95, f"Uncontained: LTC TAG (0x2,0x0). {RESET}", "Fatal Drain ResetGPU"),
@@ -39,10 +37,10 @@ def memory_error(world: World, xid: int, said: str, gpu: int = 0) -> None:
     ],
 )  # fmt: skip
 def test_the_flags_of_a_memory_error_decide_where_the_line_has_them(
-    driver: str, xid: int, said: str, expected: str
+    driver: str, xid: int, flags: str, expected: str
 ) -> None:
     world = World(driver=driver).start()
-    memory_error(world, xid, said)
+    memory_error(world, xid, flags)
     world.advance(3)
     assert world.outcome() == expected
 
@@ -58,21 +56,21 @@ def test_a_process_name_is_not_taken_for_the_flags() -> None:
 
 @pytest.mark.parametrize("others", [(48,), (48, 63), (171, 63), (48, 63, 171, 172)])
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("flags", "expected"),
     [(NOTHING, "Info Report"), (DRAIN_AND_RESET, "Degraded Cordon"), (RESET, "Fatal Drain")],
 )
-def test_the_flags_answer_the_whole_burst_of_that_memory_error(
-    world: World, others: tuple[int, ...], said: str, expected: str
+def test_the_flags_decide_the_burst_of_a_memory_error(
+    world: World, others: tuple[int, ...], flags: str, expected: str
 ) -> None:
     for xid in others:
         world.xid(xid)
         world.advance(0.01)
-    memory_error(world, 94, f"Contained: SM (0x1). {said}")
+    memory_error(world, 94, f"Contained: SM (0x1). {flags}")
     world.advance(5)
     assert world.outcome().startswith(expected)
 
 
-def test_a_lost_gpu_beside_the_flags_stays_lost(world: World) -> None:
+def test_a_lost_gpu_with_flags_stays_lost(world: World) -> None:
     memory_error(world, 95, f"Uncontained: LTC GPC (0x2, 0x0). {NOTHING}")
     world.xid(79)
     assert world.outcome() == "Fatal Drain RestartNode"
@@ -183,7 +181,7 @@ LOST_LINE = "NVRM: GPU 0000:10:00.0: GPU has fallen off the bus."
 @pytest.mark.parametrize("order", ["110 first", "lost first"])
 @pytest.mark.parametrize("apart_s", [0.1, 40.0])
 @pytest.mark.parametrize("how", ["79", "line", "polls"])
-def test_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
+def test_a_security_fault_with_a_lost_gpu_needs_a_power_cycle(
     world: World, order: str, apart_s: float, how: str
 ) -> None:
     def lose() -> None:
@@ -211,7 +209,7 @@ def test_a_security_fault_beside_a_lost_gpu_asks_for_a_power_cycle(
 
 
 @pytest.mark.parametrize("xid", [109, 155])
-def test_nothing_read_twice_is_an_answer(world: World, xid: int) -> None:
+def test_no_recovery_action_read_twice_is_an_answer(world: World, xid: int) -> None:
     world.xid(xid)
     world.advance(31, polling=True)
     assert world.outcome() == "Degraded Report Investigate"
@@ -228,7 +226,7 @@ def test_nothing_read_twice_is_an_answer(world: World, xid: int) -> None:
     assert world.outcome() == "Fatal Drain ResetGPU"
 
 
-def test_nothing_read_once_is_none(world: World) -> None:
+def test_no_recovery_action_read_once_is_no_answer(world: World) -> None:
     world.xid(109)
     world.advance(10)
     world.poll_one(0)
@@ -246,7 +244,7 @@ def test_a_restart_during_the_wait_changes_nothing(world: World) -> None:
     assert world.outcome() == "Degraded Report Investigate"
 
 
-def test_ten_minutes_lost_are_fatal_whatever_config_space_says(world: World) -> None:
+def test_ten_minutes_lost_are_fatal_with_any_config_space(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(595, polling=True)
@@ -258,7 +256,7 @@ def test_ten_minutes_lost_are_fatal_whatever_config_space_says(world: World) -> 
     assert world.outcome() == "Fatal Drain RestartNode"
 
 
-def test_a_break_begins_the_ten_minutes_anew(world: World) -> None:
+def test_a_break_restarts_the_ten_minutes(world: World) -> None:
     world.pull(3)
     world.config_space[3] = True
     world.advance(500, polling=True)
@@ -292,14 +290,14 @@ def test_a_gpu_that_only_the_driver_called_lost_is_healed_when_it_answers(
     assert not world.active
 
 
-def test_a_new_recovery_action_is_no_witness_of_a_loss(world: World) -> None:
+def test_a_new_recovery_action_does_not_confirm_a_loss(world: World) -> None:
     world.event(EventKind.RECOVERY_ACTION, 0, gpu=2)
     world.readings(2, presence="lost")
     assert not world.active
 
 
 @pytest.mark.parametrize("by", ["event", "line"])
-def test_an_xid_154_without_a_number_is_a_hint_to_look(world: World, by: str) -> None:
+def test_an_xid_154_without_a_number_is_a_hint_to_poll(world: World, by: str) -> None:
     if by == "event":
         world.event(EventKind.XID, 154)
     else:

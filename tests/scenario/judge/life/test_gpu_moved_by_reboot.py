@@ -1,4 +1,4 @@
-"""A card that sits in another slot after a reboot is not the one that is dead in its old slot."""
+"""A card that moved to another slot over a reboot, and a faulty card that is missing."""
 
 import pytest
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ FREE = 0x50
 """An index whose slot is empty before the reboot."""
 
 
-def test_a_card_that_moved_over_a_reboot_is_not_accused_at_its_old_address() -> None:
+def test_a_card_that_moved_over_a_reboot_is_not_reported_at_its_old_address() -> None:
     world = World().start()
     world.inventory = [replace(gpu, serial=f"16540{gpu.index}") for gpu in world.inventory]
     world.enumerate()
@@ -30,7 +30,7 @@ def test_a_card_that_moved_over_a_reboot_is_not_accused_at_its_old_address() -> 
 @pytest.mark.parametrize("restarts", [1, 2])
 @pytest.mark.parametrize("moved", [1, 7, None], ids=["the next card", "the last card", "none"])
 @pytest.mark.parametrize("slot", [0, 3])
-def test_a_gpu_that_did_not_come_back_keeps_its_fault_whoever_sits_in_its_slot(
+def test_a_missing_gpu_keeps_its_fault_with_another_card_in_its_slot(
     slot: int, moved: int | None, restarts: int
 ) -> None:
     world = World().start()
