@@ -1,5 +1,5 @@
-# Sourced by hack/test and hack/demo: make or reuse the checkout's virtual environment.
-# Sets PY to its interpreter. Needs Python 3.11 or later with venv, nothing else.
+# Sourced by hack/test and hack/demo: create or reuse the checkout's virtual environment and set PY to
+# its interpreter. Needs only Python 3.11 or later with venv.
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$root" || exit 1
@@ -18,9 +18,9 @@ find_python() {
 	return 1
 }
 
-# What pip is at, line by line; all that it said where it fails, and its exit status.
+# Print the progress of pip and return its exit status; print its full output if it fails.
 progress() {
-	code=1 said=
+	code=1 output=
 	while IFS= read -r line; do
 		case $line in
 		"pip ended with "*) code=${line##* } ;;
@@ -30,22 +30,22 @@ progress() {
 			;;
 		"Installing collected packages"*) echo "  installing them" ;;
 		esac
-		said=$said$line'
+		output=$output$line'
 '
 	done
-	[ "$code" = 0 ] || printf '%s' "$said"
+	[ "$code" = 0 ] || printf '%s' "$output"
 	return "$code"
 }
 
-# Packages are compiled when they are first imported, which most of their files never are. Where
-# containers forbid to keep what was compiled, every program would compile all that it needs again.
+# Packages are compiled at the first import, because most of their files are never imported. Without
+# stored bytecode, as in some containers, every program would compile them again.
 unset PYTHONDONTWRITEBYTECODE
 
-# What to install: the package with all that its tests need, or what a script asks for.
+# The requirement to install: the package with its test dependencies, or the one of a script.
 install=${GPUWARD_INSTALL:-.[dev]}
 wanted="$(cksum pyproject.toml constraints.txt)"
 have=$(cat "$venv/gpuward.stamp" 2>/dev/null || true)
-# What the tests need holds what the demo needs; an older stamp has no list.
+# The test dependencies include those of the demo; an older stamp has no list.
 case $have in
 "$wanted" | "$wanted dev" | "$wanted .[dev]" | "$wanted $install") ;;
 *)
@@ -58,9 +58,9 @@ case $have in
 	began=$(date +%s)
 	echo "preparing $venv (once, about half a minute) ..." >&2
 	[ -x "$PY" ] || "$python" -m venv "$venv" || exit 1
-	# What the checkout holds is compiled beside the downloads, in time that is waited for anyway.
+	# Compile the checkout during the downloads.
 	"$PY" -m compileall -q agent remediator rules hack >/dev/null 2>&1 &
-	set -f # words, and brackets that are no pattern of file names
+	set -f # no file name patterns: the requirement may have brackets
 	{
 		PYTHONUNBUFFERED=1 "$PY" -m pip --disable-pip-version-check install --progress-bar off \
 			--no-compile --constraint constraints.txt --editable $install 2>&1 &&
