@@ -102,7 +102,7 @@ async def test_a_complete_session_needs_all_granted_rights_and_no_more(
     others = {f"gpu-000{n}" for n in range(3)} - {node}
     await installed.health.all_healthy(sorted(others))
     agent = await an_agent(installed, tmp_path, node)
-    one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR), again=True)
+    one = RemediatorProcess(tmp_path, await account(installed, REMEDIATOR), isolated=True)
     with agent_running(agent), running(one):
         await leads(installed, "one")
         await publish_health(installed, node, "Healthy")

@@ -48,7 +48,7 @@ async def is_unready(one: RemediatorProcess, expected: str) -> None:
 
 
 async def test_the_other_replica_takes_over_a_session_where_the_first_left_it(fleet, tmp_path):
-    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="one", again=True)
+    one = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="one", isolated=True)
     two = RemediatorProcess(tmp_path, fleet.plane.kubeconfig, name="two")
     with running(one, two):
         await fleet.until(

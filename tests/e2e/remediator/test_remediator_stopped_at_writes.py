@@ -40,9 +40,7 @@ FREEZE_AT = (
 """Opening a session, its taint and cordon, an eviction, its record."""
 AWAKE_S = 2.0
 FEWEST_WRITES = 10
-"""A session has at least so many: it is opened, four phases are stored and told, its node is
-quarantined and not quarantined, its pod evicted. Fewer rounds would mean that they end too early.
-"""
+"""A session has at least this many writes; fewer rounds mean that they end too early."""
 MOST_WRITES = 60
 AT_ONCE = """
 mode: Enforce

@@ -48,12 +48,12 @@ class RemediatorProcess:
         *,
         name: str = "one",
         policy: str = QUICK,
-        again: bool = False,
+        isolated: bool = False,
     ) -> None:
-        """Start it; with `afresh`, in its own interpreter, as in a container."""
+        """Start it; `isolated` in its own interpreter, as in a container."""
         folder.mkdir(parents=True, exist_ok=True)
         self.name = name
-        self._again = again
+        self._isolated = isolated
         self.log = folder / f"remediator-{name}.log"
         self.policy = folder / f"policy-{name}.yaml"
         self.policy.write_text(policy)
@@ -74,7 +74,7 @@ class RemediatorProcess:
             if not key.startswith(("GPUWARD_", "POD_", "KUBE"))
         }
         with self.log.open("ab") as log:
-            start = subprocess.Popen[bytes] if self._again else WarmProcess
+            start = subprocess.Popen[bytes] if self._isolated else WarmProcess
             self._process = start(
                 [sys.executable, "-m", "remediator.cli", "run", *self.flags],
                 cwd=REPOSITORY,

@@ -12,7 +12,7 @@ from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import SetRepairCondition
 from tests.support.remediator.virtual_clock import VirtualClock
 
-MARK = d.TaintAndCordon(node="n", node_uid="u", session="s", patch={})
+QUARANTINE = d.TaintAndCordon(node="n", node_uid="u", session="s", patch={})
 LABEL = d.RelabelNode(node="n", node_uid="u", session="s", patch={})
 REMOVE_TAINT = d.RemoveTaint(node="n", node_uid="u", session="s", patch={})
 OPEN = d.CreateSession(name="s", spec=QuarantineSpec(node_name="n"))
@@ -30,7 +30,7 @@ def waits(code: int, times: int) -> list[float]:
     clock = VirtualClock()
     kept, found = Refusals(clock), []
     for _ in range(times):
-        kept.note(MARK, answer(code))
+        kept.note(QUARANTINE, answer(code))
         refusal = kept.of("n").get(NodeWrite.TAINT)
         found.append(round((refusal.until or 0.0) - clock.now(), 3) if refusal else 0.0)
         clock.at += found[-1]
@@ -51,8 +51,8 @@ def test_it_is_tried_again_less_and_less_often(code: int, expected: list[float])
 
 def test_only_a_success_ends_it() -> None:
     kept = Refusals(VirtualClock())
-    kept.note(MARK, answer(403))
-    kept.note(MARK, answer(200))
+    kept.note(QUARANTINE, answer(403))
+    kept.note(QUARANTINE, answer(200))
     assert kept.of("n") == {}
 
 
@@ -61,16 +61,16 @@ def test_an_answer_of_the_moment_that_comes_again_and_again_is_a_refusal(code: i
     """A webhook may deny with any code, a conflict among them."""
     kept = Refusals(VirtualClock())
     for _ in range(4):
-        kept.note(MARK, answer(code, "denied by\tguard\u202e"))
+        kept.note(QUARANTINE, answer(code, "denied by\tguard\u202e"))
         assert kept.of("n") == {}, "trying again may help"
-    kept.note(MARK, answer(code, "denied by\tguard\u202e"))
+    kept.note(QUARANTINE, answer(code, "denied by\tguard\u202e"))
     refusal = kept.of("n")[NodeWrite.TAINT]
     assert f"{code} denied by guard\\u202e" in refusal.why
     assert len(refusal.why) < 600
     assert not refusal.permanent
 
 
-@pytest.mark.parametrize("write", [MARK, REMOVE_TAINT, LABEL, OPEN, SPEC, STATUS])
+@pytest.mark.parametrize("write", [QUARANTINE, REMOVE_TAINT, LABEL, OPEN, SPEC, STATUS])
 def test_any_answer_that_lasts_for_half_a_minute_is_a_refusal(write: d.Write) -> None:
     clock = VirtualClock()
     kept = Refusals(clock)
@@ -98,7 +98,7 @@ def test_a_request_that_is_gone_was_taken_back() -> None:
 
 def test_each_kind_of_write_and_each_node_stands_for_itself() -> None:
     kept = Refusals(VirtualClock())
-    kept.note(MARK, answer(403))
+    kept.note(QUARANTINE, answer(403))
     kept.note(LABEL, answer(200))
     assert set(kept.of("n")) == {NodeWrite.TAINT}
     assert kept.of("m") == {}
@@ -107,10 +107,10 @@ def test_each_kind_of_write_and_each_node_stands_for_itself() -> None:
 def test_a_refusal_in_back_off_survives_the_last_check() -> None:
     clock = VirtualClock()
     kept = Refusals(clock)
-    kept.note(MARK, answer(403))
+    kept.note(QUARANTINE, answer(403))
     kept.forget("n")
     assert set(kept.of("n")) == {NodeWrite.TAINT}
     clock.at += 11
     kept.forget("n")
-    kept.note(MARK, answer(403))
+    kept.note(QUARANTINE, answer(403))
     assert kept.of("n")[NodeWrite.TAINT].until == clock.now() + 10, "forgotten: from the start"

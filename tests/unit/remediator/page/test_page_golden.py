@@ -1,4 +1,4 @@
-"""What each page shows, as HTML: of a calm fleet, and of one with a node in every state.
+"""The HTML of each page: for an empty fleet, and for one with a node in every state.
 
 `UPDATE_GOLDEN=1` rewrites the files in tests/golden/page.
 """
