@@ -150,9 +150,9 @@ def _documents(text: bytes | str) -> list[Any]:
 def _error_text(error: Exception) -> str:
     """What is wrong and where, without the parser's name for a text that it was handed."""
     if isinstance(error, yaml.MarkedYAMLError):
-        mark = error.problem_mark or error.context_mark
+        place = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
+        where = f" (line {place.line + 1}, column {place.column + 1})" if place is not None else ""
         return f"{' '.join(what.split())[:300]}{where}"
     return " ".join(str(error).split())[:300] or type(error).__name__
 

@@ -109,7 +109,7 @@ def repair_begins(session: QuarantineView, step: str) -> str:
     return empty
 
 
-async def mark_replaced(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
+async def report_replaced(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
     """Annotate the node for its agent, and return the faults that the agent still reports."""
     name = options.node
     await node_state.existing_node(cluster, name)

@@ -27,7 +27,7 @@ _EITHER: Final = (
     "a remediator that runs goes on by the last good one, one that starts now is in Shadow"
 )
 _IN_SHADOW: Final = (
-    "the policy is Shadow: no node is taken out of service; kubectl gpuward plan shows what "
+    "the policy is Shadow: no node is quarantined; kubectl gpuward plan shows what "
     "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
 )
 _HIDDEN: Final = (
@@ -196,7 +196,7 @@ async def stop_unless_led(
     confirmation, or raise CommandError without `ask`.
 
     Requests are cluster-wide: a remediator in another namespace would carry one out by a policy
-    that the operator has not seen. A pause applies there too, so it asks only if there is no
+    unknown to the operator. A pause applies there too, so it asks only if there is no
     remediator at all. Unknown does not block: operators pause when the API server has problems.
     """
     found = await leadership(cluster, namespace)

@@ -116,8 +116,8 @@ class NodeLook:
         )
 
     def observed(self, node: FreshNode, policy: Policy) -> NodeObservation:
-        """What the rules see of a node without an open session; not what a maintenance Lease
-        says, which people may not read.
+        """Return the node without an open session as the rules observe it, without maintenance
+        Leases, which operators may not read.
         """
         return NodeObservation(
             name=self.name,
