@@ -108,8 +108,8 @@ def evidence(
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the body of the object to create; `status` is the published form of `state`."""
-    accused = {uuid for i in status.incidents if i.active for uuid in i.gpus}
-    views = sorted(state.gpus.values(), key=lambda v: (v.seen.uuid not in accused, v.seen.index))
+    reported = {uuid for i in status.incidents if i.active for uuid in i.gpus}
+    views = sorted(state.gpus.values(), key=lambda v: (v.seen.uuid not in reported, v.seen.index))
     lacking = [*missing]
     if len(views) > MAX_EVIDENCE_GPUS:
         lacking.append(f"{len(views) - MAX_EVIDENCE_GPUS} GPUs have no room")

@@ -1,7 +1,6 @@
 """Incidents: opened by a finding, joined by further findings, closed by evidence.
 
-Checks pass a `Finding` to `recording.record`, which keeps an `Incident`. `judge.burst` derives
-its published row from its members and the driver's recovery action. Nothing here reads a clock.
+`judge.burst` derives their published row from the members and the driver's recovery action.
 """
 
 from __future__ import annotations
@@ -355,10 +354,7 @@ def find_home(
 
 
 def _is_read_with(incident: Incident, finding: Finding) -> bool:
-    """Whether both are older than the agent's start, or both are not.
-
-    The rest of a burst that a restart interrupted is older, and may be read after a poll.
-    """
+    """Whether both are older than the agent's start, or both are not; else a cut burst's rest."""
     of_the_past = incident.phase is IncidentPhase.PRESENT
     return of_the_past == finding.lookback or (incident.cut and finding.lookback)
 
