@@ -1,4 +1,4 @@
-"""Every shipped adapter against every way in which whoever it asks may end (issue 13)."""
+"""Every shipped adapter with every outcome of its provider (issue 13)."""
 
 from dataclasses import replace
 from typing import Any
@@ -96,7 +96,9 @@ def test_who_gives_up_is_not_waited_for(name: str, step: str) -> None:
     [(*row, "not installed") for row in FOREIGN]
     + [(*row, what) for row in KINDS if row in FOREIGN for what in ("forbidden", "no answer")],
 )
-def test_what_cannot_be_read_is_said_and_fails_in_time(name: str, step: str, what: str) -> None:
+def test_an_unreadable_object_is_reported_and_fails_in_time(
+    name: str, step: str, what: str
+) -> None:
     world = broken(name, step)
     action = world.action
     assert isinstance(action, NewObject | Replacement)
@@ -150,7 +152,7 @@ def test_a_leader_killed_at_any_write_asks_once(name: str, step: str) -> None:
         assert len(world.followed) == 1, write
 
 
-def test_a_step_has_its_whole_time_from_the_call_on() -> None:
+def test_the_timeout_of_a_step_begins_with_the_request() -> None:
     world = broken("Reboots", "RestartNode", "hangs")
     world.unserved.add("janitor.dgxc.nvidia.com")
     live(world, 500)
@@ -191,7 +193,7 @@ def test_a_pause_on_the_object_is_waited_for_and_never_climbed_over(when: str) -
     assert "machines.cluster.x-k8s.io capi/m-n0 has annotation" in world.message(NODE)
     writes = len(world.writes(d.WriteSessionStatus))
     live(world, 1000)
-    assert len(world.writes(d.WriteSessionStatus)) == writes, "a wait says its word once"
+    assert len(world.writes(d.WriteSessionStatus)) == writes, "a wait is reported once"
     paused(world, on=False)
     live(world, 1500)
     assert world.sessions(NODE)[0].status.repair[0].state == "Proven"
@@ -244,12 +246,12 @@ def test_a_request_that_cannot_be_taken_back_is_named() -> None:
     world.unreadable["rebootnodes"] = ReadState.FORBIDDEN
     live(world, 1800, step=60)
     assert world.steps_of() == [("RestartNode", "Failed")]
-    (said,) = [e.message for e in world.session(NODE).status.timeline if e.step == "RequestLeft"]
-    assert "rebootnodes.janitor.dgxc.nvidia.com n0-" in said
-    assert "manually" in said
+    (text,) = [e.message for e in world.session(NODE).status.timeline if e.step == "RequestLeft"]
+    assert "rebootnodes.janitor.dgxc.nvidia.com n0-" in text
+    assert "manually" in text
 
 
-def test_a_server_that_says_nothing_of_an_object_holds_the_end_up_for_a_while() -> None:
+def test_an_unreadable_object_delays_the_end_for_a_while() -> None:
     world = broken("Remediation", "RestartNode", "hangs")
     live(world, 1700, step=60)
     world.unreadable["selfnoderemediations"] = ReadState.UNREAD

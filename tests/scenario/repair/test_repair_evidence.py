@@ -41,8 +41,8 @@ def test_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     world.run(30)
     assert [w.step for w in world.asked()] == ["RestartNode"]
     assert world.asked()[0].at - drained_at >= 59
-    (said,) = notes(world, "WithoutEvidence")
-    assert said.startswith("RestartNode continues without evidence")
+    (text,) = notes(world, "WithoutEvidence")
+    assert text.startswith("RestartNode continues without evidence")
     world.run_until(NODE, "Released", limit=1800)
 
 
@@ -154,7 +154,7 @@ def test_a_report_that_runs_on_the_node_comes_before_the_step() -> None:
     assert [w.step for w in world.asked()] == ["RestartNode"]
 
 
-def test_evidence_is_looked_for_soon_and_ever_more_rarely() -> None:
+def test_evidence_is_read_soon_and_with_growing_intervals() -> None:
     """It is on record when it is about as old again as it was late, at four looks a node."""
     world = RepairWorld()
     world.keeps_evidence = False

@@ -77,27 +77,27 @@ def points() -> tuple[RepairWorld, ...]:
     return tuple(left for _, left in died[recorded.index(True) :])
 
 
-@pytest.mark.parametrize("word", FORBIDS)
-def test_whoever_forbids_is_heeded_before_the_next_step_at_every_point(
-    word: str,
+@pytest.mark.parametrize("act", FORBIDS)
+def test_every_halt_stops_the_next_step_at_every_point(
+    act: str,
 ) -> None:
     assert len(points()) > 6
     for point, left in enumerate(points()):
         world = left.fork()
         asked = len(world.asked())
-        FORBIDS[word](world)
+        FORBIDS[act](world)
         world.run(LADDER_S, step=60)
         assert len(world.asked()) == asked, point
         assert world.is_quarantined(NODE), point
 
 
-@pytest.mark.parametrize("word", ENDS)
-def test_whoever_ends_it_leaves_nothing_asked_for_at_every_point(word: str) -> None:
+@pytest.mark.parametrize("act", ENDS)
+def test_every_end_withdraws_the_requests_at_every_point(act: str) -> None:
     for point, left in enumerate(points()):
         world = left.fork()
         asked = len(world.asked())
-        ENDS[word](world)
-        if word == "deleted":
+        ENDS[act](world)
+        if act == "deleted":
             world.close_all(NODE)
         world.run(120, step=30)
         assert len(world.asked()) == asked, point
@@ -118,12 +118,12 @@ def world_of(name: str) -> ProviderWorld:
     return world
 
 
-def nothing_happens(world: ProviderWorld, words: str) -> None:
+def nothing_happens(world: ProviderWorld, arguments: str) -> None:
     world.run(300, step=20)
-    assert words in world.message(NODE)
+    assert arguments in world.message(NODE)
     world.run(900, step=30)
     assert world.steps_of() == [(world.step, "Failed")]
-    assert words in world.session(NODE).status.repair[0].proof
+    assert arguments in world.session(NODE).status.repair[0].proof
     assert world.asked_through() == []
     assert world.requests() == []
 
@@ -138,7 +138,7 @@ def names(world: ProviderWorld, resource: str, of: str, node: Any) -> None:
     world.touch(one)
 
 
-def test_a_claim_is_found_whatever_the_node_says_of_itself() -> None:
+def test_a_nodeclaim_is_found_independent_of_node_fields() -> None:
     world = world_of("Karpenter")
     world.nodes[NODE]["spec"]["providerID"] = "aws:///eu/i-1"
     world.run(300, step=20)
@@ -146,26 +146,24 @@ def test_a_claim_is_found_whatever_the_node_says_of_itself() -> None:
     assert write.address.name.endswith(NODE)
 
 
-@pytest.mark.parametrize("says", [f"m-{OTHER}", ""])
-def test_the_machine_of_another_cluster_with_such_a_node_is_left_alone(says: str) -> None:
+@pytest.mark.parametrize("expected", [f"m-{OTHER}", ""])
+def test_the_machine_of_another_cluster_with_such_a_node_is_left_alone(expected: str) -> None:
     """A management cluster keeps the Machines of many clusters, and node names repeat."""
     world = world_of("ClusterAPI")
-    world.annotate(NODE, "cluster.x-k8s.io/machine", says)
+    world.annotate(NODE, "cluster.x-k8s.io/machine", expected)
     nothing_happens(world, "cluster.x-k8s.io/machine does not name machines.cluster.x-k8s.io")
 
 
 @pytest.mark.parametrize(("name", "resource"), ROWS)
 @pytest.mark.parametrize("named", [OTHER, None, "", 5, [NODE], {"name": NODE}])
-def test_a_node_that_no_object_names_has_nobody_asked(
-    name: str, resource: str, named: Any
-) -> None:
+def test_a_node_without_an_object_gets_no_request(name: str, resource: str, named: Any) -> None:
     world = world_of(name)
     names(world, resource, NODE, named)
     nothing_happens(world, f"none of the {resource} belongs to the node")
 
 
 @pytest.mark.parametrize(("name", "resource"), ROWS)
-def test_of_two_objects_that_name_one_node_nobody_is_asked(name: str, resource: str) -> None:
+def test_two_objects_for_one_node_get_no_request(name: str, resource: str) -> None:
     world = world_of(name)
     names(world, resource, OTHER, NODE)
     nothing_happens(world, f"2 of the {resource} belong to the node")
@@ -173,16 +171,16 @@ def test_of_two_objects_that_name_one_node_nobody_is_asked(name: str, resource: 
 
 @pytest.mark.parametrize(("name", "resource"), ROWS)
 @pytest.mark.parametrize(
-    ("state", "words"),
+    ("state", "arguments"),
     [(ReadState.FORBIDDEN, "may not read {}"), (ReadState.UNREAD, "{} cannot be read")],
 )
-def test_a_list_that_cannot_be_read_says_nothing(
-    name: str, resource: str, state: ReadState, words: str
+def test_an_unreadable_list_is_no_answer(
+    name: str, resource: str, state: ReadState, arguments: str
 ) -> None:
     world = world_of(name)
     world.unreadable[resource] = state
     full = {"machines": "machines.cluster.x-k8s.io", "nodeclaims": "nodeclaims.karpenter.sh"}
-    nothing_happens(world, words.format(full[resource]))
+    nothing_happens(world, arguments.format(full[resource]))
 
 
 def test_an_object_that_names_another_node_before_the_call_is_left_alone() -> None:
@@ -220,8 +218,8 @@ AT_THE_PLAN = (
 
 def blocked(world: RepairWorld) -> str:
     """The message of condition Blocked; "" while it is not True."""
-    said = condition(world.session(NODE).status, "Blocked")
-    return said.message if said is not None and said.status == "True" else ""
+    text = condition(world.session(NODE).status, "Blocked")
+    return text.message if text is not None and text.status == "True" else ""
 
 
 def session_writes(world: RepairWorld) -> int:
@@ -229,7 +227,7 @@ def session_writes(world: RepairWorld) -> int:
 
 
 @pytest.mark.parametrize("field", AT_THE_PLAN)
-def test_nobody_is_asked_for_a_step_whose_record_is_not_kept(field: str) -> None:
+def test_no_step_is_requested_if_the_crd_drops_its_record(field: str) -> None:
     world = RepairWorld(does="hangs")
     world.drops = {field}
     world.incident(NODE)
@@ -242,8 +240,8 @@ def test_nobody_is_asked_for_a_step_whose_record_is_not_kept(field: str) -> None
     assert needs is not None
     assert needs.status == "True"
     assert session_writes(world) <= 20 + 8 * 2, "one try in an hour"
-    told = [e for e in world.writes(d.EmitEvent) if "drops" in e.message]
-    assert len(told) <= 2 + 2 * 3, "said once, and again by the session of each try"
+    events = [e for e in world.writes(d.EmitEvent) if "drops" in e.message]
+    assert len(events) <= 2 + 2 * 3, "reported once, and again by the session of each try"
 
 
 def test_the_step_follows_once_the_definition_is_applied() -> None:
@@ -260,7 +258,7 @@ def test_the_step_follows_once_the_definition_is_applied() -> None:
 
 
 @pytest.mark.parametrize("field", ["repair", "repair.adapter", "repair.startedAt", "repair.state"])
-def test_a_new_leader_asks_nobody_either(field: str) -> None:
+def test_a_new_leader_makes_no_request_either(field: str) -> None:
     world = RepairWorld(does="hangs")
     world.drops = {field}
     world.incident(NODE)
@@ -272,7 +270,7 @@ def test_a_new_leader_asks_nobody_either(field: str) -> None:
     assert f"drops status.{field}" in blocked(world)
 
 
-def test_a_step_whose_beginning_is_lost_later_times_out_by_when_it_was_asked_for() -> None:
+def test_a_step_without_a_start_time_times_out_by_its_request() -> None:
     world = RepairWorld(does="hangs")
     world.incident(NODE)
     world.run_until(NODE, "Repairing")

@@ -64,7 +64,7 @@ def _first(world: JobWorld, verb: str) -> int:
     )
 
 
-def test_the_job_is_one_pod_on_the_node_and_says_what_it_is_for() -> None:
+def test_the_job_is_one_pod_on_the_node_with_its_purpose() -> None:
     world = broken(*RESET)
     world.until(lambda: world.held("jobs"))
     job, session = world.job, world.session(NODE)
@@ -84,7 +84,7 @@ def test_the_job_is_one_pod_on_the_node_and_says_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("does", ["refuses", "vanishes", "hangs"])
-def test_a_reset_that_does_not_come_about_lets_everybody_back(does: str) -> None:
+def test_a_reset_that_does_not_happen_restores_the_labels(does: str) -> None:
     world = broken(*RESET, does)
     world.until(lambda: world.followed)
     world.run(60)
@@ -104,8 +104,8 @@ def test_holders_that_stay_lead_to_a_reboot() -> None:
     world.policy = repair_policy(steps=steps)
     world.run(600, step=5)
     assert [step for step, _ in world.steps_of()] == ["ResetGPU", "RestartNode"]
-    said = world.sessions(NODE)[0].status.repair[0].proof
-    assert "ResetGPUJob gave up: jobs.batch" in said
+    text = world.sessions(NODE)[0].status.repair[0].proof
+    assert "ResetGPUJob gave up: jobs.batch" in text
     assert world.settled
 
 
@@ -116,14 +116,14 @@ def test_a_job_that_the_reboot_itself_ends_has_not_given_up() -> None:
     assert world.sessions(NODE)[0].status.phase == "Released"
 
 
-def test_a_restart_that_is_refused_by_its_own_word_has_failed() -> None:
+def test_a_restart_that_reports_a_refusal_has_failed() -> None:
     world = broken(*RESTART, "refuses")
     world.run(300, step=5)
     assert world.steps_of() == [("RestartNode", "Failed")]
 
 
-def test_a_boot_amid_a_reset_lets_everybody_back() -> None:
-    """The Job's pod ends with the boot: its word ends nothing, but the agent has to look again."""
+def test_a_reboot_during_a_reset_restores_the_labels() -> None:
+    """The Job's pod ends with the boot: its status ends nothing, the agent has to check again."""
     world = broken(*RESET, "hangs")
     world.until(lambda: world.held("jobs"))
     world.reboot(NODE)
@@ -134,9 +134,7 @@ def test_a_boot_amid_a_reset_lets_everybody_back() -> None:
 
 
 def test_with_a_job_that_is_taken_back_its_pod_goes() -> None:
-    """Deleted without a word on it a Job leaves its pods behind, which would reboot the node of a
-    session that is over.
-    """
+    """Without a propagation policy a deleted Job leaves its pods, which would reboot the node."""
     world = broken(*RESTART, "hangs")
     world.until(lambda: world.held("jobs"))
     _release(world)
@@ -181,7 +179,7 @@ ACTS: list[Callable[[JobWorld], None]] = [
     lambda world: world.pause(all=True),
     lambda world: world.taint(NODE, "karpenter.sh/disrupted"),
 ]
-WORDS = [
+LABELS = [
     "hold", "delete", "release", "off", "shadow", "uncordon", "opt out", "quarantine off", "pause",
     "owner",
 ]  # fmt: skip
@@ -201,8 +199,8 @@ def moved_off() -> JobWorld:
     return world
 
 
-@pytest.mark.parametrize("act", ACTS, ids=WORDS)
-def test_whatever_stops_a_step_that_was_not_asked_for_lets_everybody_back(
+@pytest.mark.parametrize("act", ACTS, ids=LABELS)
+def test_a_stopped_step_restores_the_labels(
     act: Callable[[JobWorld], None],
 ) -> None:
     world = moved_off()
@@ -239,7 +237,7 @@ def test_a_step_that_was_held_moves_them_again_when_it_goes_on() -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "paused-for-driver-upgrade"])
-def test_what_the_operator_says_of_its_pods_stays_its_word(value: str) -> None:
+def test_labels_of_the_gpu_operator_stay(value: str) -> None:
     world = broken(*RESET)
     world.labels[EXPORTER] = "false"
     world.until(lambda: world.held("jobs"))
@@ -251,7 +249,7 @@ def test_what_the_operator_says_of_its_pods_stays_its_word(value: str) -> None:
     assert world.released is None
 
 
-def test_a_person_s_word_to_the_agent_stays() -> None:
+def test_an_operators_agent_label_stays() -> None:
     world = broken(*RESET)
     world.annotate(NODE, ANNOTATION_RELEASE_GPU, "swapping a card")
     world.until(lambda: world.held("jobs"))
@@ -271,7 +269,7 @@ def test_without_an_operator_nothing_is_invented() -> None:
 
 
 @pytest.mark.parametrize("does", ["heals", "refuses"])
-def test_a_leader_killed_at_any_write_resets_once_and_lets_everybody_back(
+def test_a_leader_killed_at_any_write_resets_once_and_restores_the_labels(
     does: str,
 ) -> None:
     plain = broken(*RESET, does)
@@ -291,7 +289,7 @@ def test_a_leader_killed_at_any_write_resets_once_and_lets_everybody_back(
         assert world.moved_at_reset in ([], [True]), write
 
 
-def test_shadow_moves_nobody() -> None:
+def test_shadow_moves_no_pod() -> None:
     world = broken(*RESET)
     _shadow(world)
     world.run(600, step=10)

@@ -20,13 +20,13 @@ def test_off_by_default_nothing_is_asked_for() -> None:
     assert world.phase(NODE) == "Quarantined"
     assert world.session(NODE).status.repair == ()
     assert not world.writes(SetRepairCondition)
-    said = "Waiting for the repair (reboot the node), then for its causes to close"
-    assert said in world.message(NODE)
-    assert said in drained_event(world)
+    text = "Waiting for the repair (reboot the node), then for its causes to close"
+    assert text in world.message(NODE)
+    assert text in drained_event(world)
 
 
 @pytest.mark.parametrize("action", ["None", "RestartApp"])
-def test_a_drained_node_waits_for_no_repair_that_nobody_asks_for(action: str) -> None:
+def test_a_drained_node_does_not_wait_for_an_unneeded_repair(action: str) -> None:
     """A policy may drain for what asks for nothing: the program is gone by then."""
     world = fleet(5)
     world.incident(NODE)
@@ -44,16 +44,16 @@ def drained_event(world: World) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mode", "says"),
+    ("mode", "expected"),
     [
         ("Auto", "RestartNode by NodeConditions is next"),
         ("Ask", "RestartNode by NodeConditions is proposed"),
     ],
 )
-def test_the_event_of_an_empty_node_names_the_step(mode: str, says: str) -> None:
+def test_the_event_of_an_empty_node_names_the_step(mode: str, expected: str) -> None:
     world = RepairWorld(mode=mode)
     world.fail_until(NODE, "Quarantined")
-    assert says in drained_event(world)
+    assert expected in drained_event(world)
 
 
 def test_a_restart_heals_and_the_node_comes_back() -> None:
@@ -105,7 +105,7 @@ def test_s39_a_step_that_does_not_heal_is_followed_by_the_next_once_each() -> No
 
 @pytest.mark.parametrize("does", ["hangs", "lies"])
 def test_without_proof_nothing_counts_as_done(does: str) -> None:
-    """A provider that hangs, and one that says everything is well under the old boot."""
+    """A provider that hangs, and one that reports success in the old boot."""
     world = RepairWorld(does=does)
     world.fail_until(NODE, "Repairing")
     world.run(29 * 60, step=10)
@@ -113,7 +113,7 @@ def test_without_proof_nothing_counts_as_done(does: str) -> None:
     assert "the node did not reboot" in world.message(NODE)
     world.run(4 * 3600, step=10)
     assert world.steps_of() == [("RestartNode", "Failed"), ("ReplaceNode", "Failed")]
-    assert not world.asks(NODE, RESTART), "whoever wakes up late restarts nothing"
+    assert not world.asks(NODE, RESTART), "a late provider restarts nothing"
     assert world.asks(NODE, REPLACE), "a request for a replacement stays"
     assert world.phase(NODE) == "Quarantined"
 
@@ -154,7 +154,7 @@ def test_a_reset_that_does_not_heal_climbs_to_a_restart() -> None:
 
 
 @pytest.mark.parametrize("action", ["Investigate", "RestartApp", "SomethingNew"])
-def test_an_action_without_a_ladder_leaves_a_person_in_charge(action: str) -> None:
+def test_an_action_without_a_step_needs_an_operator(action: str) -> None:
     world = RepairWorld()
     world.incident(NODE)
     world.healths[NODE]["status"]["incidents"][0]["recommendedAction"] = action
@@ -164,7 +164,7 @@ def test_an_action_without_a_ladder_leaves_a_person_in_charge(action: str) -> No
     assert world.asked() == []
 
 
-def test_what_a_person_asked_for_is_never_repaired() -> None:
+def test_a_manual_cause_is_never_repaired() -> None:
     world = RepairWorld()
     world.open_by_operator(NODE)
     world.run(600, step=5)
@@ -221,13 +221,13 @@ def test_repair_switched_off_ends_with_the_step_under_way() -> None:
     assert world.condition(NODE, "NeedsHuman") == ""
 
 
-def approved(world: RepairWorld, step: str, **words: str) -> None:
+def approved(world: RepairWorld, step: str, **arguments: str) -> None:
     session = world.quarantines[world.session(NODE).name]
-    session["spec"]["repair"] = {"step": step, "by": "ada", **words}
+    session["spec"]["repair"] = {"step": step, "by": "ada", **arguments}
     world.touch(session)
 
 
-def test_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
+def test_ask_proposes_each_step_and_an_operator_approves_exactly_that_one() -> None:
     world = RepairWorld(does="reboots", mode="Ask")
     world.incident(NODE)
     world.run(600, step=5)
@@ -248,7 +248,7 @@ def test_ask_proposes_each_step_and_a_person_lets_exactly_that_one_go() -> None:
     assert [w.step for w in world.asked()] == ["RestartNode"]
 
 
-def test_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
+def test_the_reason_of_an_approval_is_reported_and_changes_nothing() -> None:
     """In the Event and in the session's own timeline, on one line and in bounds."""
     world = RepairWorld(does="reboots", mode="Ask")
     world.incident(NODE)
@@ -258,16 +258,16 @@ def test_who_let_a_step_go_and_why_is_told_and_changes_nothing() -> None:
     (entry,) = [e for e in world.session(NODE).status.timeline if e.step == "LetGo"]
     assert (entry.by, entry.subject) == ("ada", "RestartNode")
     assert entry.message.startswith(r"vendor\x0a on site\x07 {node} ResetGPU www")
-    said = next(e for e in world.session(NODE).status.timeline if e.step == "Repairing").message
-    assert r" Approved by ada: vendor\x0a on site\x07 {node} ResetGPU…" in said
-    assert len(said) <= 256
+    text = next(e for e in world.session(NODE).status.timeline if e.step == "Repairing").message
+    assert r" Approved by ada: vendor\x0a on site\x07 {node} ResetGPU…" in text
+    assert len(text) <= 256
     events = [e for e in world.events.values() if e["reason"] == "QuarantineRepairing"]
     assert ["Approved by ada: vendor" in one["message"] for one in events] == [True]
     assert all(one["message"].isprintable() for one in events)
     assert world.steps_of() == [("RestartNode", "Asked")]
 
 
-def test_who_waits_for_a_person_takes_no_place() -> None:
+def test_a_step_that_waits_for_an_operator_takes_no_place() -> None:
     world = RepairWorld(nodes=4, does="heals", mode="Ask", concurrent=1)
     for name in world.nodes:
         world.incident(name)
@@ -279,7 +279,7 @@ def test_who_waits_for_a_person_takes_no_place() -> None:
     assert world.condition("n1", "RepairProposed") == "RestartNode"
 
 
-def test_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> None:
+def test_an_operator_chooses_a_step_also_for_a_manual_cause() -> None:
     world = RepairWorld(does="hangs", mode="Ask")
     world.open_by_operator(NODE)
     world.run(60)
@@ -289,7 +289,7 @@ def test_a_person_chooses_another_step_and_a_human_cause_can_be_repaired() -> No
     assert world.steps_of() == [("ReplaceNode", "Asked")]
 
 
-def test_a_node_that_is_away_for_a_restart_of_ours_is_said_to_be() -> None:
+def test_an_unreachable_node_during_a_restart_is_reported() -> None:
     world = RepairWorld(does="hangs")
     world.fail_until(NODE, "Repairing")
     world.run(30)

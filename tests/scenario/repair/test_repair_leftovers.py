@@ -1,7 +1,7 @@
 """Session and quarantine vanish while nobody of gpuward runs; the next leader takes back what is
 ours.
 
-And only that: what nobody wrote down stays, and is said (issue 13).
+And only that: unrecorded changes stay and are reported (issue 13).
 """
 
 import json
@@ -53,7 +53,7 @@ def forgotten(world: World, *, record: bool = True) -> None:
     world.run(30)
 
 
-def said(world: World) -> str:
+def text(world: World) -> str:
     return " ".join(event["message"] for event in world.events.values())
 
 
@@ -68,16 +68,16 @@ def test_who_was_moved_comes_back_by_the_record_on_the_node() -> None:
     forgotten(world)
     assert world.settled
     assert ANNOTATION_MOVED not in notes(world)
-    assert f"label {PLUGIN}" in said(world)
-    assert "An ended or deleted session left" in said(world)
+    assert f"label {PLUGIN}" in text(world)
+    assert "An ended or deleted session left" in text(world)
 
 
-def test_without_a_record_a_label_stays_and_is_said() -> None:
+def test_without_a_record_a_label_stays_and_is_reported() -> None:
     world = moved()
     forgotten(world, record=False)
     assert world.labels[PLUGIN] == PAUSED_BY_US
-    assert world.released is None, "its value says whose it was"
-    assert f"label {EXPORTER}, label {PLUGIN} may belong to gpuward" in said(world)
+    assert world.released is None, "its value names its owner"
+    assert f"label {EXPORTER}, label {PLUGIN} may belong to gpuward" in text(world)
 
 
 def test_an_ended_session_is_a_record_too() -> None:
@@ -92,13 +92,13 @@ def test_an_ended_session_is_a_record_too() -> None:
     assert world.settled
 
 
-def test_a_label_that_somebody_copied_is_not_ours() -> None:
+def test_a_copied_label_is_not_gpuwards() -> None:
     world = moved()
     world.label(NODE, **{FOREIGN: PAUSED_BY_US})
     forgotten(world)
     assert world.labels[PLUGIN] == DEPLOYED
     assert world.labels[FOREIGN] == PAUSED_BY_US
-    assert f"label {FOREIGN} may belong to gpuward" in said(world)
+    assert f"label {FOREIGN} may belong to gpuward" in text(world)
 
 
 def test_while_the_session_lives_only_what_it_moved_comes_back() -> None:
@@ -144,7 +144,7 @@ def test_a_record_moves_no_label_of_another_value() -> None:
 
 
 @pytest.mark.parametrize("kind", [RESTART, REPLACE])
-def test_a_request_of_ours_on_the_node_is_told_by_its_words(kind: str) -> None:
+def test_a_request_on_the_node_is_recognized_by_its_message(kind: str) -> None:
     steps = {"RestartNode": 1} if kind == RESTART else {"ReplaceNode": 1}
     world = RepairWorld(does="hangs", steps={
         step: {"adapter": "NodeConditions", "timeout": "30m"} for step in steps
@@ -154,7 +154,7 @@ def test_a_request_of_ours_on_the_node_is_told_by_its_words(kind: str) -> None:
     assert world.asks(NODE, kind)
     forgotten(world)
     assert not world.asks(NODE, kind)
-    assert f"condition {kind}" in said(world)
+    assert f"condition {kind}" in text(world)
 
 
 def owner(manager: str, *paths: tuple[str, str]) -> dict[str, Any]:
@@ -179,12 +179,12 @@ KEEP = ("f:metadata", "f:karpenter.sh/do-not-disrupt")
         ([owner("ancient-changes", CORDON, KEEP)], False),
         ([], False),
     ],
-    ids=["ours alone", "an operator's", "somebody wants it, too", "merged", "nobody says"],
+    ids=["ours alone", "an operator's", "somebody wants it, too", "merged", "unknown"],
 )
-def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
+def test_cordon_and_annotations_stay_and_are_reported_if_gpuward_set_them(
     managers: list[dict[str, Any]], ours: bool
 ) -> None:
-    """Whoever took the taint and cordon off may have kept the cordon: a second one leaves no
+    """An operator may have kept the cordon when removing the taint: a second one leaves no
     trace.
     """
     world = fleet(3)
@@ -196,16 +196,16 @@ def test_cordon_and_annotations_stay_and_where_we_alone_set_them_it_is_said(
     world.run(30)
     assert world.unschedulable(NODE)
     assert "karpenter.sh/do-not-disrupt" in notes(world)
-    assert ("do-not-disrupt, its cordon may belong to gpuward" in said(world)) is ours
+    assert ("do-not-disrupt, its cordon may belong to gpuward" in text(world)) is ours
 
 
-def test_the_label_of_a_quarantine_without_a_mark_goes() -> None:
+def test_the_label_of_a_quarantine_without_a_taint_is_removed() -> None:
     world = fleet(3)
     world.label(NODE, **{LABEL_QUARANTINE: "draining"})
     world.restart()
     world.run(30)
     assert LABEL_QUARANTINE not in world.nodes[NODE]["metadata"]["labels"]
-    assert f"left label {LABEL_QUARANTINE} on this node" in said(world)
+    assert f"left label {LABEL_QUARANTINE} on this node" in text(world)
 
 
 def test_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
@@ -219,4 +219,4 @@ def test_what_a_session_that_is_known_left_was_left_on_purpose() -> None:
     world.restart()
     world.run(30)
     assert world.unschedulable(NODE)
-    assert "its cordon" not in said(world)
+    assert "its cordon" not in text(world)

@@ -85,7 +85,7 @@ STOPS = ["pause", "hold", "annotation", "opt-out", "stand-down", "gpu-pod", "sta
 
 
 def _stop(world: RepairWorld, what: str) -> str:
-    """Put it in the way; the reason that the session names."""
+    """Add the blocker; return the reason that the session names."""
     match what:
         case "pause":
             world.pause()
@@ -124,7 +124,7 @@ def _lift(world: RepairWorld, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", STOPS)
-def test_nothing_begins_while_somebody_forbids_it(what: str) -> None:
+def test_nothing_begins_while_it_is_forbidden(what: str) -> None:
     world = RepairWorld(steps=RESTART_ONLY)
     if what == "gpu-pod":
         _stop(world, what)
@@ -139,7 +139,7 @@ def test_nothing_begins_while_somebody_forbids_it(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", STOPS)
-def test_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
+def test_the_next_step_waits_while_it_is_forbidden(what: str) -> None:
     """One step failed; before the next one everything is read again."""
     world = RepairWorld(does="hangs")
     world.fail_until(NODE, "Repairing")
@@ -154,7 +154,7 @@ def test_the_next_step_waits_while_somebody_forbids_it(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["pause", "hold", "opt-out"])
-def test_a_planned_step_is_held_and_goes_on_with_its_whole_time(what: str) -> None:
+def test_a_held_step_continues_with_its_full_timeout(what: str) -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
     world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition))
@@ -196,7 +196,7 @@ def test_a_session_deleted_while_it_repairs_leaves_no_request_behind() -> None:
     assert not world.asks(NODE, RESTART)
 
 
-def test_a_refused_request_is_said_and_fails_in_time() -> None:
+def test_a_refused_request_is_reported_and_fails_in_time() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.refusing = {SetRepairCondition: (403, "ValidatingAdmissionPolicy denied the request")}
     world.fail_until(NODE, "Repairing")
@@ -251,7 +251,7 @@ def test_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> 
     """
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
-    world.leader_dies_at(_says_asked)
+    world.leader_dies_at(_has_requested)
     assert world.asks(NODE, RESTART)
     world.sleep(120)
     world.restart()
@@ -264,13 +264,11 @@ def test_who_finds_the_new_boot_of_a_step_on_record_asks_for_nothing_again() -> 
 
 @pytest.mark.parametrize("ends", ["its causes closed", "the policy was changed"])
 @pytest.mark.parametrize("leads", ["restart", "change_leader"])
-def test_s33_a_request_that_nobody_wrote_down_is_followed_whatever_ends_its_need(
-    leads: str, ends: str
-) -> None:
+def test_s33_an_unrecorded_request_is_followed_to_its_end(leads: str, ends: str) -> None:
     """The leader died after it had asked; the reboot may have begun, so nobody works there yet."""
     world = RepairWorld(does="reboots", steps=RESTART_ONLY)
     world.incident(NODE)
-    world.leader_dies_at(_says_asked)
+    world.leader_dies_at(_has_requested)
     assert world.asks(NODE, RESTART)
     getattr(world, leads)()
     if ends == "its causes closed":
@@ -286,7 +284,7 @@ def test_s33_a_request_that_nobody_wrote_down_is_followed_whatever_ends_its_need
     assert len(world.asked()) == 1
 
 
-def test_a_step_that_nobody_was_asked_for_is_withdrawn_when_its_causes_close() -> None:
+def test_an_unrequested_step_is_withdrawn_when_its_causes_close() -> None:
     world = RepairWorld(does="heals", steps=RESTART_ONLY)
     world.incident(NODE)
     world.leader_dies_at(lambda write: isinstance(write, SetRepairCondition))
@@ -298,7 +296,7 @@ def test_a_step_that_nobody_was_asked_for_is_withdrawn_when_its_causes_close() -
     assert world.asked() == []
 
 
-def _says_asked(write: d.Write) -> bool:
+def _has_requested(write: d.Write) -> bool:
     return isinstance(write, d.WriteSessionStatus) and any(
         attempt.state == "Asked" for attempt in write.status.repair
     )

@@ -30,7 +30,7 @@ def boot_and_uncordon(world: World, after: float = 60.0) -> None:
 
 @pytest.mark.parametrize("phase", TAINTED)
 class TestTheDriverManager:
-    def test_its_uncordon_is_put_back_once_and_said_aloud(self, phase: str) -> None:
+    def test_its_uncordon_is_restored_once_and_reported(self, phase: str) -> None:
         world = at(phase)
         boot_and_uncordon(world)
         assert world.unschedulable(NODE)
@@ -58,7 +58,7 @@ class TestTheDriverManager:
             assert world.unschedulable(NODE)
             assert len(restored(world)) == boots
 
-    def test_boot_and_uncordon_seen_in_one_look(self, phase: str) -> None:
+    def test_boot_and_uncordon_observed_at_once(self, phase: str) -> None:
         world = at(phase)
         world.reboot(NODE)
         world.cordon(NODE, on=False)
@@ -81,14 +81,14 @@ class TestTheDriverManager:
         assert world.phase(NODE) == "Cancelled"
 
 
-def test_long_after_the_boot_it_is_a_persons_word() -> None:
+def test_long_after_the_boot_it_is_an_operators_request() -> None:
     world = at("Quarantined")
     boot_and_uncordon(world, after=BOOT_WORK_S + 60)
     assert world.phase(NODE) == "Cancelled"
     assert not restored(world)
 
 
-def test_a_taint_taken_off_after_the_boot_is_a_persons_word() -> None:
+def test_a_taint_removed_after_the_boot_is_an_operators_request() -> None:
     world = at("Quarantined")
     world.reboot(NODE)
     world.run(10)
@@ -158,7 +158,7 @@ class TestNobodyMayActMeanwhile:
 
 class TestTheControllerWasAway:
     def away(self, seconds: float, back_ago: float | None) -> World:
-        """It missed a boot and an uncordon; the kubelet says how long ago it came back, or not."""
+        """It missed a boot and an uncordon; the Ready condition may show when it came back."""
         world = at("Quarantined")
         back_at = world.now - 86_400 if back_ago is None else world.now + seconds - back_ago
         world.sleep(seconds)
@@ -176,7 +176,7 @@ class TestTheControllerWasAway:
         world = self.away(7200, back_ago=3600)
         assert world.phase(NODE) == "Cancelled"
 
-    def test_nobody_knows_when_so_it_is_put_back_once(self) -> None:
+    def test_an_uncordon_at_an_unknown_time_is_restored_once(self) -> None:
         world = self.away(7200, back_ago=None)
         assert world.unschedulable(NODE)
         world.cordon(NODE, on=False)
@@ -185,7 +185,7 @@ class TestTheControllerWasAway:
 
 
 class TestASessionOpenedAfterTheBoot:
-    """It has seen no boot begin; the kubelet says since when it is back."""
+    """It has observed no boot; the Ready condition shows since when it is back."""
 
     def tainted_after_boot(self, before_fault: float = 35.0) -> World:
         world = fleet(5)
@@ -228,7 +228,7 @@ class TestASessionOpenedAfterTheBoot:
         world.run(3)
         assert world.phase(NODE) == "Cancelled"
 
-    def test_long_after_the_boot_it_is_a_persons_word(self) -> None:
+    def test_long_after_the_boot_it_is_an_operators_request(self) -> None:
         world = self.tainted_after_boot(before_fault=BOOT_WORK_S + 60)
         world.cordon(NODE, on=False)
         world.run(3)
@@ -249,7 +249,7 @@ class TestASessionOpenedAfterTheBoot:
         assert world.phase(NODE) == "Cancelled"
         assert not restored(world)
 
-    def test_a_person_is_heard_at_once_on_a_node_that_has_just_joined(self) -> None:
+    def test_an_uncordon_of_a_new_node_ends_the_session(self) -> None:
         """Its first boot is no reboot, so nobody has to say it twice in a young cluster."""
         world = fleet(5)
         ready = world.now

@@ -34,7 +34,7 @@ def open_the_way(world: World) -> None:
 
 
 class TestThePolicyOnlyReports:
-    def test_a_session_that_waits_marks_nothing(self) -> None:
+    def test_a_pending_session_does_not_touch_its_node(self) -> None:
         world = at("Pending")
         use(world, **REPORT)
         world.run(30)
@@ -43,7 +43,7 @@ class TestThePolicyOnlyReports:
         assert not world.writes(d.TaintAndCordon)
 
     @pytest.mark.parametrize("phase", ["Marked", "Draining", "Quarantined"])
-    def test_a_marked_node_goes_back_without_another_eviction(self, phase: str) -> None:
+    def test_a_quarantined_node_returns_without_another_eviction(self, phase: str) -> None:
         world = at(phase)
         open_the_way(world)
         before = world.now
@@ -57,7 +57,7 @@ class TestThePolicyOnlyReports:
         world.run(3600, step=60)
         assert len(world.sessions(NODE)) == 1
 
-    def test_it_does_not_wait_for_a_fresh_verdict_to_stop(self) -> None:
+    def test_it_stops_without_a_fresh_health_status(self) -> None:
         world = at("Draining")
         world.silence(NODE)
         world.run(730, step=10)
@@ -69,11 +69,11 @@ class TestThePolicyOnlyReports:
         assert world.phase(NODE) == "Validating"
         assert world.condition(NODE, "Blocked") == "VerdictStale"
 
-    def test_a_persons_cause_is_no_matter_of_the_policy(self) -> None:
+    def test_the_policy_does_not_limit_a_manual_cause(self) -> None:
         world = at("Quarantined")
         first = world.session(NODE).name
         world.now += 10
-        # The word is the fault's own: who says it is what counts.
+        # The reason code is that of a fault: the source counts.
         cause = {"source": "Human", "reason": FAULT, "severity": "Degraded", "by": "ada"}
         world.open_by_operator(NODE, causes=[cause])
         world.run(5)
@@ -90,19 +90,19 @@ class TestThePolicyOnlyReports:
         assert len(world.sessions(NODE)) == 1
 
 
-@pytest.mark.parametrize("how", ["policy", "person"])
+@pytest.mark.parametrize("how", ["policy", "operator"])
 class TestOnlyACordon:
     def lower(self, world: World, how: str) -> None:
         use(world, **CORDON) if how == "policy" else use(world)
-        if how == "person":
+        if how == "operator":
             set_level(world, "Cordon")
 
     def lift(self, world: World, how: str) -> None:
         use(world)
-        if how == "person":
+        if how == "operator":
             set_level(world, "Drain")
 
-    def test_a_session_that_waits_is_marked_and_not_drained(self, how: str) -> None:
+    def test_a_waiting_session_is_quarantined_and_not_drained(self, how: str) -> None:
         world = at("Pending")
         open_the_way(world)
         self.lower(world, how)
@@ -111,7 +111,7 @@ class TestOnlyACordon:
         assert "Level Cordon" in world.message(NODE)
         assert not world.writes(d.EvictPod)
 
-    def test_a_drain_stops_and_the_mark_stays(self, how: str) -> None:
+    def test_a_drain_stops_and_the_taint_stays(self, how: str) -> None:
         world = at("Draining")
         open_the_way(world)
         before = world.now
@@ -139,7 +139,7 @@ class TestOnlyACordon:
         assert world.phase(NODE) == "Marked"
 
 
-def test_a_new_graver_fault_is_not_covered_by_a_persons_word() -> None:
+def test_an_override_does_not_cover_a_more_severe_fault() -> None:
     world = at("Draining")
     set_level(world, "Cordon")
     world.run(60)
@@ -172,7 +172,7 @@ def test_an_old_fault_without_room_among_the_causes_raises_nothing() -> None:
 
 class TestANarrowerSelector:
     @pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining"])
-    def test_no_further_harm_on_a_node_outside(self, phase: str) -> None:
+    def test_no_further_disruption_on_an_unselected_node(self, phase: str) -> None:
         world = at(phase)
         if phase == "Marked":
             set_level(world, "Drain")
@@ -206,17 +206,17 @@ class TestANarrowerSelector:
         use(world, nodeSelector="pool=training")
         world.heal_until_released(NODE, step=10)
 
-    def test_a_person_decides_about_any_node(self) -> None:
+    def test_an_operator_can_quarantine_any_node(self) -> None:
         world = fleet(3, nodeSelector="pool=training")
         world.open_by_operator(NODE)
         world.run_until(NODE, "Quarantined", limit=30)
 
 
 @pytest.mark.parametrize("broken", [(), ("n5",), ("n5", "n6")])
-def test_a_mark_that_waits_to_be_sent_keeps_its_place_unless_others_took_it(
+def test_a_pending_quarantine_keeps_its_place_in_the_budget(
     broken: tuple[str, ...],
 ) -> None:
-    """Taints and cordons go at a pace: the process asks once more right before one is sent."""
+    """Quarantines are rate-limited: each is checked again right before it is sent."""
     world = World(policy_of(budget={**ROOMY, "maxUnavailable": {"percent": 30, "atMost": 50}}))
     world.rates = {CallQueue.TAINT: 0.1}
     world.add_nodes(10)

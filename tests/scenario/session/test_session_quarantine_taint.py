@@ -1,4 +1,4 @@
-"""The taint and cordon on real objects: whose it is, what it leaves behind, what happens between
+"""The taint and cordon on real objects: its owner, its leftovers, what happens between
 two writes.
 """
 
@@ -66,7 +66,7 @@ def test_a_cordon_that_its_owner_did_not_take_back_stays() -> None:
     assert released(world).unschedulable(NODE)
 
 
-def test_a_persons_earlier_cordon_outlives_the_uncordon_of_a_boot() -> None:
+def test_a_manual_cordon_outlives_the_uncordon_at_boot() -> None:
     world = fleet(4)
     cordoned_earlier_by(world, "kubectl")
     rebooted_and_uncordoned(world)
@@ -155,13 +155,11 @@ def test_autoscaler_annotations_come_back_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "cordoned", "tainted"),
+    ("parts", "cordoned", "tainted"),
     [("CordonAndTaint", True, True), ("Taint", False, True), ("Cordon", True, False)],
 )
-def test_the_policy_says_what_the_mark_is_made_of(
-    mark: str, cordoned: bool, tainted: bool
-) -> None:
-    world = fleet(4, mark=mark)
+def test_the_policy_selects_taint_or_cordon(parts: str, cordoned: bool, tainted: bool) -> None:
+    world = fleet(4, mark=parts)
     world.fail_until(NODE, "Quarantined")
     taints = [t["key"] for t in world.nodes[NODE]["spec"].get("taints", [])]
     assert world.unschedulable(NODE) == cordoned
@@ -218,7 +216,7 @@ def test_a_crash_between_any_two_writes_converges_to_the_same_end() -> None:
         assert len(world.writes(d.TaintAndCordon)) == 1
 
 
-def test_an_orphaned_mark_comes_off() -> None:
+def test_an_orphaned_taint_is_removed() -> None:
     world = fleet(4)
     world.fail_until(NODE, "Quarantined")
     world.close_all(NODE)
@@ -228,7 +226,7 @@ def test_an_orphaned_mark_comes_off() -> None:
     assert not world.unschedulable(NODE)
 
 
-def test_a_mark_nobody_can_read_comes_off_and_leaves_the_cordon() -> None:
+def test_an_unreadable_annotation_is_removed_and_the_cordon_stays() -> None:
     world = fleet(4)
     world.taint(NODE, TAINT_QUARANTINE)
     world.annotate(NODE, ANNOTATION_SESSION, "{garbage")

@@ -1,4 +1,4 @@
-"""What a session says and does while the API server refuses a write on its node."""
+"""Messages and steps of a session while the API server refuses a write on its node."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def conditions(world: World) -> dict[str, tuple[str, str]]:
         pytest.param((422, "spec: Invalid"), "MarkRefused", "spec: Invalid", "ask who", id="422"),
     ],
 )
-def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
+def test_a_refused_restoration_is_reported_and_cancels_nothing(
     answer: tuple[int, str], reason: str, who: str, remedy: str
 ) -> None:
     world = quarantined()
@@ -54,15 +54,15 @@ def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
     world.run(5)
     world.cordon(NODE, on=False)
     world.refusing[d.TaintAndCordon] = answer
-    marks = len(sent(world, d.TaintAndCordon))
+    tainted = len(sent(world, d.TaintAndCordon))
     world.untaint(NODE, "ToBeDeletedByClusterAutoscaler")
     world.run(1200)
-    assert world.phase(NODE) == "Quarantined", "a missing part is nobody's word meanwhile"
-    said = conditions(world)
-    assert said["Blocked"][0] == said["NeedsHuman"][0] == reason
-    assert who in said["Blocked"][1]
+    assert world.phase(NODE) == "Quarantined", "a missing part is no request meanwhile"
+    reported = conditions(world)
+    assert reported["Blocked"][0] == reported["NeedsHuman"][0] == reason
+    assert who in reported["Blocked"][1]
     assert remedy in world.message(NODE)
-    assert 5 <= len(sent(world, d.TaintAndCordon)) - marks <= 15, "tried again, with back-off"
+    assert 5 <= len(sent(world, d.TaintAndCordon)) - tainted <= 15, "tried again, with back-off"
     del world.refusing[d.TaintAndCordon]
     world.run(150)
     assert world.unschedulable(NODE)
@@ -71,7 +71,7 @@ def test_a_mark_refused_after_an_owners_work_is_said_and_cancels_nothing(
 
 
 @pytest.mark.parametrize("answer", [(403, RBAC), (403, WEBHOOK), (429, BUSY)])
-def test_a_refused_label_holds_up_nothing_and_is_said(answer: tuple[int, str]) -> None:
+def test_a_refused_label_blocks_nothing_and_is_reported(answer: tuple[int, str]) -> None:
     world = fleet(4)
     world.add_pod("web-0", NODE)
     world.refusing[d.RelabelNode] = answer
@@ -105,7 +105,7 @@ def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> Non
 
 
 @pytest.mark.parametrize("answer", [(403, RBAC), (422, "spec: Invalid"), (429, BUSY)])
-def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[int, str]) -> None:
+def test_the_ended_session_reports_a_refused_removal(answer: tuple[int, str]) -> None:
     world = quarantined()
     world.refusing[d.RemoveTaint] = answer
     world.heal_until_released(NODE)
@@ -115,12 +115,12 @@ def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[
     assert "remove its taint and cordon from the node" in world.message(NODE)
     assert ("NeedsHuman" in conditions(world)) == (answer[0] != 429)
     assert len(sent(world, d.RemoveTaint)) <= 60, "with back-off"
-    told = [
+    event_messages = [
         e
         for e in world.events.values()
         if "taint and cordon" in e["message"] and "cannot be removed" in e["message"]
     ]
-    assert len(told) == (answer[0] != 429)
+    assert len(event_messages) == (answer[0] != 429)
     del world.refusing[d.RemoveTaint]
     world.run(150)
     assert not world.is_quarantined(NODE)
@@ -128,19 +128,21 @@ def test_a_mark_that_cannot_come_off_is_said_by_the_ended_session(answer: tuple[
     assert world.message(NODE) == "Released: healthy for 10m."
 
 
-def test_a_mark_of_a_deleted_session_that_cannot_come_off_is_an_event() -> None:
+def test_a_refused_removal_for_a_deleted_session_is_an_event() -> None:
     world = quarantined()
     world.close_all(NODE)
     world.refusing[d.RemoveTaint] = (403, WEBHOOK)
     world.quarantines.clear()
     world.run(300)
     assert world.is_quarantined(NODE)
-    told = [e["message"] for e in world.events.values() if "cannot be removed" in e["message"]]
-    assert len(told) == 1
-    assert "keep.example" in told[0]
+    event_messages = [
+        e["message"] for e in world.events.values() if "cannot be removed" in e["message"]
+    ]
+    assert len(event_messages) == 1
+    assert "keep.example" in event_messages[0]
 
 
-def test_a_busy_api_server_delays_a_mark_and_is_said() -> None:
+def test_a_busy_api_server_delays_a_quarantine_and_is_reported() -> None:
     world = fleet(4)
     world.refusing[d.TaintAndCordon] = (429, BUSY)
     world.incident(NODE)
@@ -167,7 +169,7 @@ def test_a_refusal_that_lasts_is_written_once() -> None:
     assert st.since(world.session(NODE).status, "Blocked") == since
 
 
-def test_a_refused_mark_takes_no_place_from_another_node() -> None:
+def test_a_refused_quarantine_takes_no_place_from_another_node() -> None:
     world = fleet(6, budget=share(100, at_most=1))
     world.refusing[d.TaintAndCordon] = (403, WEBHOOK)
     world.refusing_on = {NODE}
@@ -186,7 +188,7 @@ def test_a_refused_mark_takes_no_place_from_another_node() -> None:
     assert not world.is_quarantined("n1")
 
 
-def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
+def test_a_permanently_refused_quarantine_needs_an_operator_once() -> None:
     world = fleet(6, budget=share(100, at_most=1))
     world.refusing[d.TaintAndCordon] = (403, WEBHOOK)
     world.incident(NODE)
@@ -195,8 +197,8 @@ def test_a_mark_refused_for_ever_calls_for_a_person_once() -> None:
     world.run(1200)
     assert conditions(world)["NeedsHuman"][0] == "MarkRefused"
     assert st.since(world.session(NODE).status, "NeedsHuman") == since
-    told = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
-    assert len(told) == 1
+    event_messages = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
+    assert len(event_messages) == 1
 
 
 def unreleased() -> World:
@@ -209,7 +211,7 @@ def unreleased() -> World:
     return world
 
 
-def test_a_node_that_a_person_put_back_is_guarded_again() -> None:
+def test_a_node_returned_by_an_operator_is_watched_again() -> None:
     world = unreleased()
     world.untaint(NODE, TAINT_QUARANTINE)
     world.incident(NODE)
@@ -224,7 +226,7 @@ def test_a_node_that_a_person_put_back_is_guarded_again() -> None:
     world.run_until(NODE, "Quarantined", limit=300)
 
 
-def test_the_runbook_takes_off_all_that_a_mark_put_on() -> None:
+def test_the_runbook_removes_all_parts_of_a_quarantine() -> None:
     world = unreleased()
     text = (DOCS / "blocked.md").read_text()
     for name in (ANNOTATION_SESSION, *AUTOSCALER_ANNOTATIONS):
@@ -250,7 +252,7 @@ def test_a_deleted_node_settles_what_its_ended_session_asked_of_people() -> None
 
 @pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
 @pytest.mark.parametrize(("code", "reason"), [(403, "MissingPermission"), (500, "PodsNotListed")])
-def test_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
+def test_pods_that_cannot_be_listed_are_reported_in_shadow_as_well(
     mode: str, code: int, reason: str
 ) -> None:
     world = fleet(5, mode=mode)
@@ -269,9 +271,9 @@ def test_pods_that_cannot_be_listed_are_said_in_shadow_as_well(
 def test_a_status_that_is_refused_is_asked_for_ever_more_rarely(answer: tuple[int, str]) -> None:
     """Also after a boot of a node that an operator keeps out, which is checked again at once."""
     world = quarantined()
-    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    by_operator = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
     session = world.quarantines[world.session(NODE).name]
-    session["spec"]["causes"].append(by_person)
+    session["spec"]["causes"].append(by_operator)
     world.touch(session)
     world.run(5)
     world.refusing[d.WriteSessionStatus] = answer

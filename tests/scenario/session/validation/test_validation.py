@@ -77,7 +77,7 @@ def test_a_failed_test_goes_on_with_the_next_step_and_another_test(
     assert len(world.made()) == 2
 
 
-def test_without_a_ladder_a_failed_test_calls_a_person_and_a_boot_is_tested() -> None:
+def test_without_repair_a_failed_test_needs_an_operator_and_a_reboot_is_tested() -> None:
     world = ValidationWorld("fails", "passes", repair={"mode": "Off"})
     world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)
@@ -91,7 +91,7 @@ def test_without_a_ladder_a_failed_test_calls_a_person_and_a_boot_is_tested() ->
 
 
 @pytest.mark.parametrize("becomes", COMES_TO_NOTHING)
-def test_what_cannot_be_believed_is_tried_twice_and_then_a_person_decides(
+def test_an_unknown_result_is_retried_and_then_needs_an_operator(
     becomes: str,
 ) -> None:
     world = ValidationWorld(becomes, timeout="10m")
@@ -108,7 +108,7 @@ def test_what_cannot_be_believed_is_tried_twice_and_then_a_person_decides(
     assert len(world.made()) == 2, "days change nothing"
 
 
-def test_a_job_of_the_same_name_that_somebody_else_made_counts_nothing() -> None:
+def test_a_job_of_the_same_name_by_another_program_does_not_count() -> None:
     world = ValidationWorld("passes")
     world.incident(NODE)
     world.run(1)
@@ -174,7 +174,7 @@ def test_a_new_boot_after_the_pass_is_tested_too() -> None:
 
 
 @pytest.mark.parametrize("keeps", ["pause", "hold", "opt-out", "pod", "shadow"])
-def test_nothing_is_tested_while_somebody_says_no(keeps: str) -> None:
+def test_nothing_is_tested_while_it_is_forbidden(keeps: str) -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.fail_until(NODE, "Quarantined", limit=600)
     match keeps:
@@ -208,7 +208,7 @@ def test_what_was_never_drained_is_not_tested() -> None:
     assert world.made() == []
 
 
-def test_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
+def test_shadow_reports_the_test_and_creates_nothing() -> None:
     world = ValidationWorld("passes")
     world.policy = msgspec.structs.replace(world.policy, mode=Mode.SHADOW)
     world.incident(NODE)
@@ -217,7 +217,7 @@ def test_shadow_says_that_it_would_be_tested_and_makes_nothing() -> None:
     assert world.made() == []
 
 
-def test_a_template_that_is_missing_is_said() -> None:
+def test_a_missing_template_is_reported() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.templates.clear()
     world.fail_until(NODE, "Quarantined", limit=600)
@@ -228,7 +228,7 @@ def test_a_template_that_is_missing_is_said() -> None:
     assert world.made() == []
 
 
-def test_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
+def test_a_refused_job_is_reported_and_never_a_pass() -> None:
     world = ValidationWorld("passes", repair={"mode": "Off"})
     world.refusing[CreateTestJob] = (403, "jobs.batch is forbidden")
     world.fail_until(NODE, "Quarantined", limit=600)
@@ -241,7 +241,7 @@ def test_a_job_that_the_api_server_refuses_is_said_and_never_a_pass() -> None:
     assert world.is_quarantined(NODE)
 
 
-def test_a_person_releases_it_untested_and_the_test_is_ended() -> None:
+def test_a_manual_release_ends_the_test() -> None:
     world = ValidationWorld("hangs")
     world.fall_ill_and_heal()
     world.run(60)
@@ -268,7 +268,7 @@ def test_another_process_goes_on_with_the_same_test(change: str) -> None:
     assert len(world.made()) == 1
 
 
-def test_a_reboot_after_two_tries_in_vain_is_tested_afresh() -> None:
+def test_a_reboot_after_two_failed_tries_is_tested_again() -> None:
     world = ValidationWorld("vanishes", "vanishes", "passes", repair={"mode": "Off"})
     world.fail_until(NODE, "Quarantined", limit=600)
     world.close_all(NODE)

@@ -34,11 +34,11 @@ def test_every_action_of_the_catalog_has_its_place() -> None:
         (["ResetGPU"], Step.RESET_GPU),
         (["ResetGPU", "RestartNode", "Investigate"], Step.RESTART_NODE),
         (["ReplaceNode", "ResetGPU"], Step.REPLACE_NODE),
-        (["ANewerAgentsWord", ""], None),
-        (["ANewerAgentsWord", "RestartFabricManager"], Step.RESTART_DRIVER),
+        (["ActionOfANewerAgent", ""], None),
+        (["ActionOfANewerAgent", "RestartFabricManager"], Step.RESTART_DRIVER),
     ],
 )
-def test_it_begins_where_the_gravest_action_asks(actions: list[str], begins: Step | None) -> None:
+def test_it_begins_at_the_most_severe_action(actions: list[str], begins: Step | None) -> None:
     assert begins_at(actions) == begins
 
 
@@ -73,7 +73,7 @@ def test_it_climbs_and_never_goes_down(known: dict[str, object], step: object) -
         assert found.clause
 
 
-def test_what_a_person_chose_goes_before_the_first_rung_and_the_tried() -> None:
+def test_a_chosen_step_precedes_the_ladder() -> None:
     found = led(Step.REPLACE_NODE, chosen="ResetGPU", tried={"ResetGPU": 9})
     assert found.rung is not None
     assert (found.rung.step, found.rung.attempt) == (Step.RESET_GPU, 10)
@@ -88,7 +88,7 @@ def test_no_name_comes_twice_in_a_session() -> None:
     assert (rung.step, rung.attempt) == (Step.RESET_GPU, 4)
 
 
-def test_why_no_step_is_left_is_said_step_by_step() -> None:
+def test_the_reason_for_each_skipped_step_is_reported() -> None:
     found = led(
         Step.RESTART_NODE,
         adapters={Step.RESTART_NODE: "x", Step.REPLACE_NODE: "x"},
@@ -102,7 +102,7 @@ def test_why_no_step_is_left_is_said_step_by_step() -> None:
 
 
 @pytest.mark.parametrize("chosen", ["", "ResetGPU"])
-def test_a_step_that_nobody_can_be_asked_for_is_passed_over(chosen: str) -> None:
+def test_a_step_that_cannot_be_requested_is_skipped(chosen: str) -> None:
     found = led(unfit={"ResetGPU": "would name nobody"}, chosen=chosen)
     assert found.rung is not None
     assert found.rung.step is Step.RESTART_DRIVER
@@ -133,7 +133,7 @@ REPLACED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
 
 
 @pytest.mark.parametrize(
-    ("step", "seen", "says"),
+    ("step", "seen", "expected"),
     [
         (Step.RESET_GPU, replace(SAME, resets=frozenset({"G0"})), "each accused GPU was reset"),
         (Step.RESET_GPU, SAME, "no reset is pending"),
@@ -154,10 +154,10 @@ REPLACED = replace(SAME, serials={"G9": "S9", "G1": "S1"})
         (Step.REPLACE_NODE, REPLACED, "were replaced"),
     ],
 )
-def test_proven(step: Step, seen: Seen, says: str) -> None:
+def test_proven(step: Step, seen: Seen, expected: str) -> None:
     proof = prove(step, BEFORE, seen)
     assert proof.proven
-    assert says in proof.clause
+    assert expected in proof.clause
 
 
 @pytest.mark.parametrize(
@@ -205,4 +205,4 @@ def test_each_gpu_accused_must_be_reset_and_others_prove_nothing() -> None:
     assert "no reset of GPU G0 was observed" in half.clause
     assert prove(Step.RESET_GPU, both, replace(SAME, resets=frozenset({"G0", "G1"}))).proven
     other = prove(Step.RESET_GPU, BEFORE, replace(SAME, resets=frozenset({"G1"}), pending=True))
-    assert not other.proven, "a GPU beside the accused one was reset"
+    assert not other.proven, "another GPU than the accused one was reset"

@@ -114,14 +114,14 @@ def test_nothing_hostile_gets_out_of_its_place(
 )
 def test_a_bad_template_is_named_with_its_place(template: Any, where: str, why: str) -> None:
     problems = list(template_problems(template, "t"))
-    assert any(path.startswith(where) and why in said for path, said in problems), problems
+    assert any(path.startswith(where) and why in reported for path, reported in problems), problems
 
 
 def test_a_deep_template_is_no_crash() -> None:
     template: Any = "x"
     for _ in range(5000):
         template = {"a": template}
-    assert any("too large" in said for _, said in template_problems(template, "t"))
+    assert any("too large" in reported for _, reported in template_problems(template, "t"))
 
 
 REQUEST = "s-restartnode-1"
@@ -146,9 +146,9 @@ def obj(uid: str = "u", node: str = "gpu-1", **meta: Any) -> dict[str, Any]:
 GOES, ASKED = "goes", "asked"
 
 
-def told(found: AskAssessment) -> str:
-    said = {"waits": found.waits, "cannot": found.cannot}
-    spoken = [f"{key}: {value}" for key, value in said.items() if value]
+def events(found: AskAssessment) -> str:
+    reported = {"waits": found.waits, "cannot": found.cannot}
+    spoken = [f"{key}: {value}" for key, value in reported.items() if value]
     return ASKED if found.asked else (spoken or [GOES])[0]
 
 
@@ -178,7 +178,7 @@ def test_whether_a_machine_may_be_asked(
     action: Replacement, json: Any, uid: str, want: str
 ) -> None:
     found = of_replacement(action, REQUEST, "X", json, node="gpu-1", uid=uid)
-    assert told(found) == want
+    assert events(found) == want
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_whether_a_machine_may_be_asked(
     ],
 )
 def test_whether_an_object_may_be_made(json: Any, want: str) -> None:
-    assert told(of_new_object(REQUEST, "X", json)) == want
+    assert events(of_new_object(REQUEST, "X", json)) == want
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_whether_an_object_may_be_made(json: Any, want: str) -> None:
 )  # fmt: skip
 def test_whether_a_label_may_be_set(meta: dict[str, Any], want: str) -> None:
     node = msgspec.convert({"metadata": {"name": "gpu-1", **meta}}, NodeView)
-    assert told(of_label(LABEL, REQUEST, node)) == want
+    assert events(of_label(LABEL, REQUEST, node)) == want
 
 
 JSON = st.recursive(
@@ -255,7 +255,7 @@ def made(**changes: Any) -> NewObject:
         (None, ""),
     ],
 )  # fmt: skip
-def test_what_was_given_up_is_said(failed: ConditionIs | None, want: str) -> None:
+def test_a_failed_object_is_reported(failed: ConditionIs | None, want: str) -> None:
     shown = {"type": "Succeeded", "status": "False", "reason": "Off"}
     assert given_up(made(failed=failed), "X", {"status": {"conditions": [shown]}}) == want
 

@@ -25,9 +25,9 @@ POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web-1", "ui
 EVICT = d.EvictPod(**POD, session="s1")
 TELL = d.SetDisruptionTarget(**POD, at=NOW, message="m")
 DELETE = d.DeletePod(**POD, grace_s=30, by_policy="p")
-MARK = d.TaintAndCordon(node="n0", node_uid="uid-n0", session="s1", patch={})
+TAINT = d.TaintAndCordon(node="n0", node_uid="uid-n0", session="s1", patch={})
 FAULT = {"source": "Detector", "incident": "i1", "reason": "Xid79", "severity": "Fatal"}
-PERSON = {"source": "Human", "reason": "Requested", "message": "it smells"}
+OPERATOR = {"source": "Human", "reason": "Requested", "message": "it smells"}
 
 
 def fleet(
@@ -108,12 +108,12 @@ def test_a_pod_is_left_alone_once_its_node_changed(seen: Any) -> None:
     assert recheck(EVICT, seen, fleet()) != ""
 
 
-def test_a_mark_is_held_back_on_a_namesake() -> None:
+def test_a_node_of_the_same_name_is_not_quarantined() -> None:
     namesake = node(metadata={"uid": "other"})
-    assert recheck(MARK, namesake, fleet(phase="Pending")) == "the node was replaced"
+    assert recheck(TAINT, namesake, fleet(phase="Pending")) == "the node was replaced"
 
 
-def test_the_mark_of_another_session_stops_an_eviction() -> None:
+def test_the_taint_of_another_session_stops_an_eviction() -> None:
     assert "s1" in recheck(d.EvictPod(**POD, session="s0"), quarantined_node(), fleet())
 
 
@@ -122,7 +122,7 @@ def test_a_pause_that_is_over_stops_nothing() -> None:
     assert recheck(EVICT, quarantined_node(), over) == ""
 
 
-def test_what_does_no_harm_is_not_held_back() -> None:
+def test_writes_without_disruption_always_pass() -> None:
     remove_taint = d.RemoveTaint(node="n0", node_uid="u", session="s1", patch={})
     assert recheck(remove_taint, node(), fleet(pause={}, gone=True)) == ""
 
@@ -165,16 +165,16 @@ def test_a_pod_is_left_alone_once_its_session_moved_on(
         pytest.param({"nodeSelector": "pool=x"}, id="not-selected"),
     ],
 )
-def test_a_first_mark_is_held_back_once_nothing_asks_for_it(
+def test_a_first_quarantine_needs_an_active_cause(
     change: dict[str, Any],
 ) -> None:
-    assert recheck(MARK, node(), fleet(phase="Pending")) == ""
-    assert recheck(MARK, node(), fleet(phase="Pending", **change)) != ""
+    assert recheck(TAINT, node(), fleet(phase="Pending")) == ""
+    assert recheck(TAINT, node(), fleet(phase="Pending", **change)) != ""
 
 
-def test_what_a_person_asked_for_needs_no_verdict_and_no_selector() -> None:
-    asked: dict[str, Any] = {"causes": (PERSON,), "active": False, "nodeSelector": "pool=x"}
-    assert recheck(MARK, node(), fleet(phase="Pending", **asked)) == ""
+def test_a_manual_cause_needs_no_health_status_and_no_selector() -> None:
+    asked: dict[str, Any] = {"causes": (OPERATOR,), "active": False, "nodeSelector": "pool=x"}
+    assert recheck(TAINT, node(), fleet(phase="Pending", **asked)) == ""
     assert recheck(EVICT, quarantined_node(), fleet(**asked)) == ""
     assert recheck(EVICT, quarantined_node(), fleet(**asked, level="Cordon")) != ""
 
@@ -199,11 +199,9 @@ OLD = pod(status={"startTime": format_time(NOW - 86_400)})
         ),
     ],
 )  # fmt: skip
-def test_a_rule_that_was_added_holds_back_what_was_chosen_before(
-    rules: dict[str, Any], why: str
-) -> None:
-    said = kept_from_eviction(pod(), look(), policy_of(**rules), NOW)
-    assert (why in said) if why else said == ""
+def test_a_new_policy_rule_stops_a_planned_eviction(rules: dict[str, Any], why: str) -> None:
+    text = kept_from_eviction(pod(), look(), policy_of(**rules), NOW)
+    assert (why in text) if why else text == ""
 
 
 def test_an_annotation_put_on_meanwhile_is_honoured() -> None:
@@ -238,5 +236,5 @@ def test_an_annotation_put_on_meanwhile_is_honoured() -> None:
 def test_a_forced_deletion_is_asked_of_the_policy_as_it_is(
     pods_now: Any, rules: Policy, why: str
 ) -> None:
-    said = kept_from_force(pods_now, look(), rules, NOW)
-    assert (why in said) if why else said == ""
+    text = kept_from_force(pods_now, look(), rules, NOW)
+    assert (why in text) if why else text == ""

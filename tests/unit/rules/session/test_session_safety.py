@@ -49,7 +49,7 @@ READY = AgentPod(uid="pod-1", node="n0", ready=True, ready_changed_at=NOW - 9999
 
 class TestFreshness:
     @pytest.mark.parametrize(
-        ("verdict", "agents", "fresh"),
+        ("assessment", "agents", "fresh"),
         [
             pytest.param(health(publisher={}), {}, False, id="nobody"),
             pytest.param(
@@ -82,10 +82,10 @@ class TestFreshness:
             ),
         ],
     )
-    def test_when_a_verdict_may_be_acted_on(
-        self, verdict: HealthView | None, agents: dict[str, AgentPod], fresh: bool
+    def test_when_a_health_status_is_fresh(
+        self, assessment: HealthView | None, agents: dict[str, AgentPod], fresh: bool
     ) -> None:
-        assert (staleness(verdict, node(), agents, NOW) == "") == fresh
+        assert (staleness(assessment, node(), agents, NOW) == "") == fresh
 
     @pytest.mark.parametrize("boot", ["", "boot-1"])
     def test_a_node_that_reports_no_boot_gives_nothing_to_compare_with(self, boot: str) -> None:
@@ -157,7 +157,7 @@ def tainted_session() -> QuarantineView:
 @pytest.mark.parametrize(
     ("kind", "step"), [(NodeView, "ReadNode"), (FreshNode, "Cancelled")], ids=["cache", "fresh"]
 )
-def test_s44_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step: str) -> None:
+def test_s44_a_removed_part_needs_a_fresh_read(kind: type, step: str) -> None:
     """The watch may not have brought our own patch yet; the API server has it."""
     seen = NodeObservation(name="gpu-1", node=msgspec.convert(BARE_NODE, kind))
 
@@ -176,15 +176,15 @@ def test_s44_an_undone_mark_is_believed_from_a_fresh_read_only(kind: type, step:
     ],
 )
 def test_a_view_ages(quiet_s, unfollowed_s, old):
-    said = too_old("gpuwardpauses", quiet_s=quiet_s, unfollowed_s=unfollowed_s, problem="")
-    assert bool(said) is old
-    assert not old or "gpuwardpauses" in said
+    text = too_old("gpuwardpauses", quiet_s=quiet_s, unfollowed_s=unfollowed_s, problem="")
+    assert bool(text) is old
+    assert not old or "gpuwardpauses" in text
 
 
-def test_what_keeps_it_old_is_said_and_bounded():
-    said = too_old("nodes", quiet_s=0, unfollowed_s=60, problem="Listing nodes: 500 " + "x" * 900)
-    assert "500 xxx" in said
-    assert len(said) <= 300
+def test_the_reason_of_an_old_view_is_reported_and_bounded():
+    text = too_old("nodes", quiet_s=0, unfollowed_s=60, problem="Listing nodes: 500 " + "x" * 900)
+    assert "500 xxx" in text
+    assert len(text) <= 300
 
 
 ONE = RecordedFault(id="a", reason="Xid48", severity="Degraded", gpus=("G0",), pci=("p0",))
@@ -238,7 +238,7 @@ def incident(*, active: bool) -> IncidentStatus:
     return IncidentStatus(id="i", reason="GPULost", severity="Fatal", level="Drain", active=active)
 
 
-def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
+def held(assessment: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
     """The reasons that hold, by a health status that is stale."""
     node = NodeView(metadata=ObjectMeta(name="n0", uid=UID))
     session = QuarantineView(
@@ -247,7 +247,7 @@ def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
     )
     context = CauseContext(
         node=node,
-        health=HealthView(metadata=TimedMeta(name="n0"), status=verdict, doubt=doubt),
+        health=HealthView(metadata=TimedMeta(name="n0"), status=assessment, doubt=doubt),
         stale="the agent is silent",
         policy=Policy(),
         now=1e9,
@@ -258,13 +258,13 @@ def held(verdict: HealthStatus, *causes: Cause, doubt: str = "") -> list[str]:
 CLOSED = HealthStatus(node_uid=UID, observed_at=SEEN, incidents=(incident(active=False),))
 
 
-def test_what_had_closed_stays_closed_where_a_person_keeps_the_node_out() -> None:
+def test_closed_causes_stay_closed_with_a_manual_cause() -> None:
     assert held(CLOSED, FAULT, WISH) == ["Requested"]
     assert held(CLOSED, FAULT) == ["GPULost"], "what closed is booked as Validating"
 
 
 @pytest.mark.parametrize(
-    ("verdict", "doubt"),
+    ("assessment", "doubt"),
     [
         pytest.param(HealthStatus(), "", id="nobody has filled it"),
         pytest.param(HealthStatus(node_uid=UID), "", id="only its node is named"),
@@ -277,8 +277,8 @@ def test_what_had_closed_stays_closed_where_a_person_keeps_the_node_out() -> Non
         ),
     ],
 )
-def test_what_says_nothing_closes_nothing(verdict: HealthStatus, doubt: str) -> None:
-    assert held(verdict, FAULT, WISH, doubt=doubt) == ["GPULost", "Requested"]
+def test_an_empty_health_status_closes_nothing(assessment: HealthStatus, doubt: str) -> None:
+    assert held(assessment, FAULT, WISH, doubt=doubt) == ["GPULost", "Requested"]
 
 
 IN_JANUARY = parse_time("2026-01-01T01:00:00Z") or 0.0

@@ -24,12 +24,12 @@ def test_a_result_is_read_back_as_it_was_written() -> None:
         pytest.param(2, "", Assessment.FAIL, id="which fails"),
         pytest.param(137, "", Assessment.UNKNOWN, id="killed"),
         pytest.param(
-            0, '{"verdict": "fail"}', Assessment.FAIL, id="words more severe than the status"
+            0, '{"verdict": "fail"}', Assessment.FAIL, id="log more severe than the status"
         ),
-        pytest.param(2, PASS, Assessment.FAIL, id="status more severe than the words"),
-        pytest.param(3, PASS, Assessment.UNKNOWN, id="could not run, and says pass"),
+        pytest.param(2, PASS, Assessment.FAIL, id="status more severe than the log"),
+        pytest.param(3, PASS, Assessment.UNKNOWN, id="could not run, and reports pass"),
         pytest.param(0, "Segmentation fault", Assessment.UNKNOWN, id="no JSON"),
-        pytest.param(1, "not json", Assessment.DEGRADED, id="no JSON beside a severe status"),
+        pytest.param(1, "not json", Assessment.DEGRADED, id="no JSON with a severe status"),
         pytest.param(0, '{"verdict": "great"}', Assessment.UNKNOWN, id="no result of gpuward"),
         pytest.param(0, "[" * 5000, Assessment.UNKNOWN, id="nested without end"),
         pytest.param(0, '{"verdict": "pass", "checks": 7}', Assessment.UNKNOWN, id="wrong shape"),
@@ -47,15 +47,17 @@ def test_a_result_is_read_back_as_it_was_written() -> None:
         ),
     ],
 )
-def test_of_two_words_the_graver_counts(status: int, text: str, assessment: Assessment) -> None:
+def test_the_more_severe_of_status_and_log_counts(
+    status: int, text: str, assessment: Assessment
+) -> None:
     assert read(status, text).assessment is assessment
 
 
 def test_what_a_stranger_writes_is_one_bounded_line() -> None:
     text = json.dumps({"verdict": "fail", "message": "a\nb\x1b[31m" + "c" * 9000})
-    said = read(2, text)
-    assert said.message.isprintable()
-    assert len(said.message) < 3000
+    reported = read(2, text)
+    assert reported.message.isprintable()
+    assert len(reported.message) < 3000
     check = read(
         2, json.dumps({"verdict": "fail", "checks": [{"id": "\x1b", "note": "n" * 9000}]})
     )

@@ -29,8 +29,8 @@ def held_by_people() -> RepairWorld:
     world = RepairWorld(does="hangs", mode="Ask")
     world.fail_until(NODE, "Quarantined")
     causes = world.quarantines[world.session(NODE).name]["spec"]["causes"]
-    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
-    touched(world, hold=True, causes=[*causes, by_person])
+    by_operator = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    touched(world, hold=True, causes=[*causes, by_operator])
     world.run(60)
     return world
 
@@ -45,7 +45,7 @@ def another_fault(world: RepairWorld) -> None:
     world.run(600, step=5)
 
 
-def test_a_word_for_a_fault_that_is_over_does_not_count_for_the_next() -> None:
+def test_an_approval_does_not_count_for_the_next_fault() -> None:
     world = held_by_people()
     approved(world, format_time(world.now))
     world.run(5)
@@ -58,7 +58,7 @@ def test_a_word_for_a_fault_that_is_over_does_not_count_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("at", ["", "tomorrow", "2099-12-31T23:59:59Z", "2" * 4000])
-def test_a_word_of_which_nobody_knows_when_it_was_said_holds_as_ever(at: str) -> None:
+def test_an_approval_without_a_time_still_counts(at: str) -> None:
     world = held_by_people()
     approved(world, at)
     world.run(5)
@@ -66,7 +66,7 @@ def test_a_word_of_which_nobody_knows_when_it_was_said_holds_as_ever(at: str) ->
     assert world.steps_of() == [("RestartNode", "Asked")]
 
 
-def test_a_word_holds_while_a_fault_it_was_said_for_does() -> None:
+def test_an_approval_holds_while_one_of_its_faults_does() -> None:
     world = held_by_people()
     approved(world, format_time(world.now))
     world.run(5)
@@ -77,15 +77,15 @@ def test_a_word_holds_while_a_fault_it_was_said_for_does() -> None:
     assert world.steps_of() == [("RestartNode", "Asked")]
 
 
-def test_the_timeline_dates_the_word_by_when_it_was_said() -> None:
+def test_the_timeline_has_the_time_of_the_approval() -> None:
     world = held_by_people()
-    said = world.now
-    approved(world, format_time(said))
+    text = world.now
+    approved(world, format_time(text))
     world.run(900, step=10)
     touched(world, hold=False)
     world.run(60)
     (entry,) = [e for e in world.session(NODE).status.timeline if e.step == "LetGo"]
-    assert (entry.at, entry.by) == (format_time(said), "olga")
+    assert (entry.at, entry.by) == (format_time(text), "olga")
     assert world.session(NODE).status.repair[0].started_at > entry.at
 
 
@@ -100,7 +100,7 @@ def test_the_timeline_never_leaves_the_session(at: str) -> None:
     assert session.metadata.creation_timestamp <= entry.at <= format_time(world.now)
 
 
-def test_a_fault_that_joins_says_when_and_is_written_once() -> None:
+def test_a_joining_fault_has_its_time_and_is_written_once() -> None:
     world = held_by_people()
     world.incident(NODE, gpu=f"GPU-{NODE}-3")
     world.run(5)
@@ -110,7 +110,7 @@ def test_a_fault_that_joins_says_when_and_is_written_once() -> None:
     assert world.session(NODE).spec.causes == joined
 
 
-def test_a_word_said_before_a_session_was_taken_up_again_is_no_word_for_it() -> None:
+def test_an_approval_from_before_a_reopening_does_not_count() -> None:
     world = held_by_people()
     session = world.session(NODE)
     faults = [cause for cause in session.spec.causes if cause.source != "Human"]
@@ -118,11 +118,11 @@ def test_a_word_said_before_a_session_was_taken_up_again_is_no_word_for_it() -> 
     again = structs.replace(
         session, status=structs.replace(session.status, timeline=(pending, pending))
     )
-    for said, holds in ((world.now - 60, False), (world.now + 60, True)):
-        word = RepairRequest(step="RestartNode", by="olga", at=format_time(said))
-        spec = structs.replace(session.spec, repair=word)
+    for text, holds in ((world.now - 60, False), (world.now + 60, True)):
+        request = RepairRequest(step="RestartNode", by="olga", at=format_time(text))
+        spec = structs.replace(session.spec, repair=request)
         assert (request_in_force(structs.replace(again, spec=spec), faults) is not None) is holds
-        assert request_in_force(structs.replace(session, spec=spec), faults) is word
+        assert request_in_force(structs.replace(session, spec=spec), faults) is request
 
 
 def planned(**repair: Any) -> RepairWorld:
@@ -144,7 +144,7 @@ def switch(world: RepairWorld, mode: str) -> None:
     world.run(10)
 
 
-def test_a_held_step_whose_node_boots_by_itself_gets_its_whole_time() -> None:
+def test_a_held_step_of_a_node_that_reboots_gets_its_full_timeout() -> None:
     """Held for two hours; then the node boots, and is NotReady for as long as a boot takes."""
     world = planned(does="hangs")
     world.pause()
@@ -215,15 +215,15 @@ def test_steps_withdrawn_unasked_never_fill_the_record() -> None:
     assert len(world.asked()) == 1
 
 
-def test_a_step_let_go_is_not_asked_for_once_only_people_keep_the_node_out() -> None:
+def test_an_approved_step_needs_an_active_fault() -> None:
     """The fault went with a boot of somebody else before the step began: the node is sound, and a
     operator's wish to keep it out is no fault to repair.
     """
     world = RepairWorld(does="hangs", mode="Ask")
     world.fail_until(NODE, "Quarantined")
     session = world.quarantines[world.session(NODE).name]
-    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
-    session["spec"]["causes"].append(by_person)
+    by_operator = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    session["spec"]["causes"].append(by_operator)
     session["spec"]["repair"] = {"step": "RestartNode", "by": "ada"}
     world.reboot(NODE)
     world.close_all(NODE)
@@ -245,8 +245,8 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     world = RepairWorld(does="hangs", mode="Ask")
     world.fail_until(NODE, "Quarantined")
     session = world.quarantines[world.session(NODE).name]
-    by_person = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
-    session["spec"]["causes"].append(by_person)
+    by_operator = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ada"}
+    session["spec"]["causes"].append(by_operator)
     world.touch(session)
     approved = {"step": "RestartNode", "by": "ada"}
     if asked == "before":
@@ -269,6 +269,6 @@ def test_walk_what_a_boot_closed_does_not_return_while_the_agent_is_away(
     assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
     assert world.steps_of() == []
     assert "Waiting for an operator to release the node" in world.message(NODE)
-    told = [entry.step for entry in world.session(NODE).status.timeline]
-    assert told.count("NewBoot") == 3
-    assert "CauseReturned" not in told
+    events = [entry.step for entry in world.session(NODE).status.timeline]
+    assert events.count("NewBoot") == 3
+    assert "CauseReturned" not in events

@@ -67,7 +67,7 @@ AT_THE_PLAN = ["", ".provider", ".template", ".startedAt", ".bootID", ".state"]
 
 
 @pytest.mark.parametrize("field", AT_THE_PLAN)
-def test_no_job_is_made_for_a_test_whose_record_is_not_kept(field: str) -> None:
+def test_no_job_is_created_if_the_crd_drops_its_record(field: str) -> None:
     world = ValidationWorld("passes")
     world.drops = {f"validation{field}"}
     world.fall_ill_and_heal()
@@ -75,10 +75,10 @@ def test_no_job_is_made_for_a_test_whose_record_is_not_kept(field: str) -> None:
     world.run(HOUR_S - 300)
     assert not world.writes(CreateTestJob)
     assert world.is_quarantined(NODE), "not released untested"
-    said = condition(world.session(NODE).status, "Blocked")
-    assert said is not None
-    assert (said.status, said.reason) == ("True", "SessionRefused")
-    assert f"drops status.validation{field}" in said.message
+    text = condition(world.session(NODE).status, "Blocked")
+    assert text is not None
+    assert (text.status, text.reason) == ("True", "SessionRefused")
+    assert f"drops status.validation{field}" in text.message
     assert "kubectl apply -k daemonset/crds" in world.message(NODE)
     assert len(world.writes(d.WriteSessionStatus)) - before <= 24
     world.drops = set()

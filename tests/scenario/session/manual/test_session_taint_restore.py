@@ -71,13 +71,13 @@ class TestAControllersUncordon:
 
 class TestWhoCounts:
     @pytest.mark.parametrize("manager", ["kubectl-label", "k9s"])
-    def test_a_person_at_a_client_ends_the_session(self, manager: str) -> None:
+    def test_an_interactive_uncordon_ends_the_session(self, manager: str) -> None:
         world = at("Quarantined")
         uncordon(world, UPGRADER, manager)
         assert world.phase(NODE) == "Cancelled"
         assert not world.is_quarantined(NODE)
 
-    def test_an_uncordon_that_leaves_no_trace_is_a_persons(self) -> None:
+    def test_an_uncordon_without_a_trace_is_an_operators_request(self) -> None:
         world = at("Quarantined")
         uncordon(world)
         assert world.phase(NODE) == "Cancelled"
@@ -87,7 +87,7 @@ class TestWhoCounts:
         uncordon(world, "nfd-master")
         assert world.phase(NODE) == "Cancelled"
 
-    def test_a_write_before_the_last_look_is_no_uncordon_of_now(self) -> None:
+    def test_a_write_before_the_last_check_is_no_new_uncordon(self) -> None:
         world = at("Quarantined")
         written_by(world, UPGRADER)
         world.run(300, step=20)
@@ -134,13 +134,13 @@ class TestLeftAlone:
         assert paused(world) == "UndoneAgain"
         assert len(events(world, "QuarantineUndoneAgain")) == 1
 
-    def test_a_person_who_removes_the_taint_ends_the_session(self) -> None:
+    def test_a_manual_removal_of_the_taint_ends_the_session(self) -> None:
         world = self.contested()
         world.untaint(NODE, TAINT_QUARANTINE)
         world.run(5)
         assert world.phase(NODE) == "Cancelled"
 
-    def test_a_person_who_cordons_again_ends_the_dispute(self) -> None:
+    def test_a_manual_cordon_ends_the_dispute(self) -> None:
         world = self.contested()
         world.cordon(NODE)
         world.run(5)

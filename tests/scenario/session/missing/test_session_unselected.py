@@ -1,7 +1,7 @@
 """Nodes that leave the policy's selection, our label, or both: no quarantine is forgotten for
 that, and no drain goes on.
 
-Two watches show nodes: those that the policy selects, and quarantined ones beside them. What is in
+Two watches show nodes: those that the policy selects, and quarantined ones. What is in
 neither is shown by nobody, and has to be asked for.
 """
 
@@ -40,7 +40,7 @@ def deselect(world: World) -> None:
 
 
 def recreate(world: World) -> None:
-    """Another machine of the same name, beside the pool."""
+    """Another machine of the same name, outside the pool."""
     world.add_node(NODE)
 
 
@@ -115,7 +115,7 @@ def test_a_drain_stops_and_goes_on_with_the_selection(
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("out", OUT)
 @pytest.mark.parametrize("restarts", [False, True])
-def test_its_mark_comes_off_when_its_causes_close(
+def test_its_taint_is_removed_when_its_causes_close(
     out: Callable[[World], None], selector: str, restarts: bool
 ) -> None:
     world = quarantined(selector)
@@ -139,7 +139,7 @@ def test_its_mark_comes_off_when_its_causes_close(
     ],
     ids=["uncordoned", "untainted"],
 )
-def test_a_person_is_heard_there_too(
+def test_operator_requests_work_outside_the_selector(
     out: Callable[[World], None], undo: Callable[[World], None], refused: bool
 ) -> None:
     world = quarantined()
@@ -166,9 +166,7 @@ def test_a_namesake_inherits_nothing(out: Callable[[World], None]) -> None:
 
 @pytest.mark.parametrize("selector", SELECTORS)
 @pytest.mark.parametrize("out", [*OUT, recreate])
-def test_watches_that_begin_anew_in_between_hide_nothing(
-    out: Callable[[World], None], selector: str
-) -> None:
+def test_restarted_watches_hide_nothing(out: Callable[[World], None], selector: str) -> None:
     world = draining(selector)
     before = world.now
     with watches_forgotten(world):
@@ -184,7 +182,7 @@ def test_watches_that_begin_anew_in_between_hide_nothing(
     assert world.phase(NODE) in {"Released", "NodeGone"}
 
 
-def test_a_mark_that_may_not_come_off_is_not_forgotten_with_its_label() -> None:
+def test_a_taint_without_its_label_is_still_removed() -> None:
     world = quarantined()
     world.refusing[d.RemoveTaint] = (403, "nobody uncordons")
     leave(world)
@@ -202,7 +200,7 @@ def test_a_mark_that_may_not_come_off_is_not_forgotten_with_its_label() -> None:
     assert not world.is_quarantined(NODE)
 
 
-def test_a_node_that_could_not_be_read_is_looked_at_when_it_vanishes_from_its_watch() -> None:
+def test_an_unreadable_node_is_checked_when_it_is_deleted() -> None:
     world = quarantined()
     leave(world)
     world.run(5)
@@ -220,7 +218,7 @@ def test_a_node_that_could_not_be_read_is_looked_at_when_it_vanishes_from_its_wa
     assert not world.is_quarantined(NODE)
 
 
-class TestAPersonsSessionBesideTheSelection:
+class TestAManualSessionOutsideTheSelector:
     """Nobody watches such a node before it is quarantined."""
 
     def waiting(self, **labels: str) -> World:
@@ -272,20 +270,20 @@ def play(seed: int) -> None:
         world.label(NODE, pool="gpu", spare=None)
         world.policy = policy_of(budget=ROOMY, nodeSelector=selector)
 
-    def person_uncordons() -> None:
+    def operator_uncordons() -> None:
         if world.is_quarantined(NODE):
             world.cordon(NODE, on=False)
 
-    def person_untaints() -> None:
+    def operator_untaints() -> None:
         if world.is_quarantined(NODE):
             world.untaint(NODE, TAINT_QUARANTINE)
 
-    def person_deletes() -> None:
+    def operator_deletes() -> None:
         if any(map(is_open, world.sessions(NODE))):
             del world.quarantines[world.session(NODE).name]
 
     here = (leave, unlabel, unlabel_and_leave, deselect)
-    mine = (falls_ill, comes_back, person_uncordons, person_untaints, person_deletes)
+    mine = (falls_ill, comes_back, operator_uncordons, operator_untaints, operator_deletes)
     acts: list[Callable[[], object]] = [*mine, *(lambda act=act: act(world) for act in here)]
     acts += [falls_ill, comes_back, lambda: world.close_all(NODE), lambda: world.restart()]
     acts.append(lambda: recreate(world) if dice.random() < 0.3 else None)
@@ -314,5 +312,5 @@ def play(seed: int) -> None:
     "seed",
     [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60))],
 )
-def test_no_mark_is_forgotten_whatever_is_out_of_sight(seed: int) -> None:
+def test_every_taint_is_removed_in_the_end(seed: int) -> None:
     play(seed)

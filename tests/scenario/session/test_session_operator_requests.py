@@ -18,7 +18,7 @@ from tests.support.scenario.session_world import World
 
 
 @pytest.mark.parametrize("phase", TAINTED)
-class TestUndoneByAPerson:
+class TestUndoneByAnOperator:
     def test_uncordon_cancels(self, phase: str) -> None:
         world = at(phase)
         world.cordon(NODE, on=False)
@@ -109,7 +109,7 @@ def decided(world: World, after: float) -> d.Decision:
     return decide(None, seen, world.now, world.policy)
 
 
-def test_when_the_cancel_expires_the_node_is_looked_at_again() -> None:
+def test_when_the_override_expires_the_node_is_reconciled() -> None:
     world = at("Quarantined", release={"cancelExpiry": "2h"})
     world.cordon(NODE, on=False)
     world.run(5)
@@ -162,7 +162,7 @@ class TestHold:
             world.annotate(NODE, "gpuward.io/hold", None)
             world.run_until(NODE, "Released", limit=60)
 
-    def test_a_persons_release_wins(self) -> None:
+    def test_a_manual_release_wins(self) -> None:
         world = at("Validating")
         world.annotate(NODE, "gpuward.io/hold", "x")
         name = world.session(NODE).name
@@ -200,8 +200,8 @@ class TestPause:
         world.run(120)
         world.pauses.clear()
         world.run(60)
-        told = [(e.step, e.by) for e in world.session(NODE).status.timeline if "Pause" in e.step]
-        assert told == [("PausedBy", "ada"), ("PauseOver", "gpuward")]
+        events = [(e.step, e.by) for e in world.session(NODE).status.timeline if "Pause" in e.step]
+        assert events == [("PausedBy", "ada"), ("PauseOver", "gpuward")]
         (line,) = [e for e in world.session(NODE).status.timeline if e.step == "PausedBy"]
         assert line.message == "paused by ada (incident 42) with GPUWardPause stop"
 
@@ -220,7 +220,7 @@ class TestPause:
         world.run(10)
         assert world.condition(NODE, "NeedsHuman") == "BudgetNeverAllows"
 
-    def test_nothing_new_is_marked(self) -> None:
+    def test_nothing_new_is_quarantined(self) -> None:
         world = fleet(5)
         world.pause()
         world.incident(NODE)
@@ -278,7 +278,7 @@ class TestOptOut:
         assert world.sessions(NODE) == []
 
     @pytest.mark.parametrize("phase", TAINTED)
-    def test_s10_the_mark_stays_until_a_person_releases(self, phase: str) -> None:
+    def test_s10_the_taint_stays_until_an_operator_releases(self, phase: str) -> None:
         world = at(phase)
         world.nodes[NODE]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
         world.touch(world.nodes[NODE])
@@ -298,7 +298,7 @@ class TestOptOut:
 
 @pytest.mark.parametrize("phase", OPEN)
 class TestReleaseNow:
-    def test_a_person_releases_at_every_phase(self, phase: str) -> None:
+    def test_an_operator_releases_in_every_phase(self, phase: str) -> None:
         world = at(phase, release={"cancelExpiry": "1h"})
         name = world.session(NODE).name
         world.quarantines[name]["spec"]["release"] = {"by": "ada", "reason": "we need it"}
@@ -313,7 +313,7 @@ class TestReleaseNow:
             world.run(700, step=20)
             assert len(world.sessions(NODE)) == 2
 
-    def test_the_message_says_what_still_holds(self, phase: str) -> None:
+    def test_the_message_has_the_active_causes(self, phase: str) -> None:
         world = at(phase)
         name = world.session(NODE).name
         world.quarantines[name]["spec"]["release"] = {"by": "ada"}
@@ -349,7 +349,7 @@ def test_a_second_session_joins_the_first() -> None:
     assert world.is_quarantined(NODE), "an operator's cause ends by an operator"
 
 
-def test_a_person_needs_only_a_node_and_a_cause() -> None:
+def test_an_operator_names_only_a_node_and_a_cause() -> None:
     world = fleet(5)
     world.open_by_operator("n2")
     world.run(20)
@@ -359,7 +359,7 @@ def test_a_person_needs_only_a_node_and_a_cause() -> None:
     assert session.status.phase == "Quarantined"
 
 
-def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
+def test_a_manual_drain_continues_after_a_reboot_without_a_health_status() -> None:
     world = fleet(4)
     world.add_pod("slow", "n0", grace=600)
     world.open_by_operator("n0")
@@ -374,7 +374,7 @@ def test_a_persons_drain_goes_on_after_a_reboot_without_a_verdict() -> None:
     assert ("team-a", "back") not in world.pods
 
 
-def test_a_person_who_names_no_node_is_told() -> None:
+def test_a_session_for_a_missing_node_reports_it() -> None:
     world = fleet(2)
     world.open_by_operator("typo")
     world.run(2)

@@ -62,7 +62,7 @@ class TestShadow:
         assert (drain.evicted, drain.waiting.names) == (0, ("team-a/free", "team-a/last"))
         assert "drain it (2 evicted, 1 blocked, 1 left by policy)" in world.message(NODE)
 
-    def test_its_virtual_marks_count_in_a_shadow_budget(self) -> None:
+    def test_its_virtual_quarantines_count_in_a_shadow_budget(self) -> None:
         world = fleet(10, mode="Shadow", budget=share(20))
         for name in ("n0", "n1", "n2", "n3"):
             world.incident(name)
@@ -70,7 +70,7 @@ class TestShadow:
         phases = sorted(world.phase(name) for name in ("n0", "n1", "n2", "n3"))
         assert phases == ["Marked", "Marked", "Pending", "Pending"]
 
-    def test_a_flip_to_enforce_judges_afresh(self) -> None:
+    def test_a_change_to_enforce_assesses_the_node_again(self) -> None:
         world = fleet(10, mode="Shadow")
         world.incident(NODE)
         world.run(5)
@@ -80,7 +80,7 @@ class TestShadow:
         assert (first.status.phase, first.status.mode) == ("Cancelled", "Shadow")
         assert (second.status.phase, second.status.mode) == ("Quarantined", "Enforce")
 
-    def test_a_flip_to_shadow_stops_harm_and_keeps_the_mark(self) -> None:
+    def test_a_change_to_shadow_stops_disruption_and_keeps_the_taint(self) -> None:
         world = at("Draining")
         world.policy = policy_of(mode="Shadow", budget=ROOMY)
         world.run(2)
@@ -90,7 +90,7 @@ class TestShadow:
         assert world.is_quarantined(NODE)
         assert world.condition(NODE, "Paused") == "PolicyIsShadow"
 
-    def test_a_drain_under_a_policy_that_cannot_be_read_says_so_and_goes_on_with_one(self) -> None:
+    def test_a_drain_without_a_readable_policy_waits_for_one(self) -> None:
         world = at("Draining")
         world.policy = UnreadPolicy()
         world.run(2)
@@ -106,7 +106,7 @@ class TestShadow:
         assert world.condition(NODE, "Paused") == ""
 
     def test_nothing_is_released_by_a_policy_that_cannot_be_read(self) -> None:
-        """It may ask for an approval, or for a longer time; an operator's word needs no policy."""
+        """It may require approval or a longer time; a manual release needs no policy."""
         world = at("Validating")
         world.policy = UnreadPolicy()
         world.run(7200, step=10)
@@ -128,7 +128,7 @@ class TestShadow:
         world.run_until(NODE, "Quarantined", limit=120, step=5)
         assert len(world.sessions(NODE)) == 1
 
-    def test_what_a_person_asks_for_meanwhile_waits_and_is_done_with_a_policy(self) -> None:
+    def test_a_manual_request_waits_for_a_readable_policy(self) -> None:
         world = World(UnreadPolicy())
         world.add_nodes(10)
         world.open_by_operator(NODE)
@@ -138,7 +138,7 @@ class TestShadow:
         world.run_until(NODE, "Quarantined", limit=120, step=5)
         assert len(world.sessions(NODE)) == 1
 
-    def test_a_fault_meanwhile_waits_and_is_not_played_by_limits_that_nobody_set(self) -> None:
+    def test_a_fault_without_a_policy_waits_and_uses_no_default_limits(self) -> None:
         world = World(UnreadPolicy())
         world.add_nodes(10)
         for name in ("n0", "n1", "n2"):
@@ -163,7 +163,7 @@ class TestShadow:
         assert modes == [("Enforce", "Cancelled"), ("Shadow", "Marked")]
         assert not world.is_quarantined(NODE)
 
-    def test_a_session_of_shadow_says_that_nobody_chose_it_any_more(self) -> None:
+    def test_a_shadow_session_reports_an_unreadable_policy(self) -> None:
         world = fleet(10, mode="Shadow")
         world.incident(NODE)
         world.run(30)
@@ -174,7 +174,7 @@ class TestShadow:
             NODE
         )
 
-    def test_after_a_flip_to_shadow_a_mark_still_comes_off(self) -> None:
+    def test_after_a_change_to_shadow_a_taint_is_still_removed(self) -> None:
         world = at("Quarantined")
         world.policy = policy_of(mode="Shadow", budget=ROOMY)
         world.close_all(NODE)
@@ -267,7 +267,7 @@ def test_s38_two_faults_end_with_the_last() -> None:
     world.heal_until_released(NODE)
 
 
-def test_manual_approval_waits_for_a_person() -> None:
+def test_manual_approval_waits_for_an_operator() -> None:
     world = at("Validating", release={"approval": "Manual"})
     world.run(1200, step=20)
     assert world.phase(NODE) == "Validating"
@@ -301,7 +301,7 @@ def test_a_returning_cause_goes_on_in_the_same_session_without_a_new_budget() ->
     assert world.phase(NODE) == "Quarantined"
 
 
-def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
+def test_a_more_severe_cause_turns_a_cordon_into_a_drain() -> None:
     world = at("Marked")
     world.add_pod("web-1", NODE)
     world.run(10)
@@ -314,7 +314,7 @@ def test_a_graver_cause_turns_a_cordon_into_a_drain() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
-def test_the_timeline_says_once_that_a_cause_became_graver(mode: str) -> None:
+def test_the_timeline_reports_once_that_a_cause_became_more_severe(mode: str) -> None:
     world = fleet(10, mode=mode)
     world.incident(NODE, severity="Degraded", level="Cordon")
     world.run_until(NODE, "Marked", limit=30)
@@ -351,7 +351,7 @@ def test_daemonsets_that_could_not_come_back_are_named() -> None:
 
 
 class TestAfterHealthyFor:
-    def test_a_node_that_waits_for_a_person_is_not_looked_at_without_end(self) -> None:
+    def test_a_node_that_waits_for_an_operator_is_rarely_reconciled(self) -> None:
         """Past `healthyFor` only an operator releases it: time alone changes nothing any more. The
         moment that is over was asked for again and again, twenty times a second.
         """

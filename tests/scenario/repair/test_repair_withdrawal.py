@@ -1,4 +1,4 @@
-"""What takes a request back is tried until it is off, and nobody else's word is taken off (13)."""
+"""A withdrawal is retried until it succeeds, and other programs' values stay (issue 13)."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,7 +53,7 @@ def test_a_condition_of_others_keeps_no_session_from_opening(message: str) -> No
     assert sent(world) == []
 
 
-def test_a_condition_of_ours_that_may_not_be_taken_off_opens_a_session_all_the_same() -> None:
+def test_a_condition_that_cannot_be_removed_does_not_block_a_session() -> None:
     world = RepairWorld()
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, OURS)
@@ -69,7 +69,7 @@ def test_shadow_takes_off_only_what_an_earlier_enforce_left(message: str, writes
     assert [write.asks for write in sent(world)] == [False] * writes
 
 
-def test_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() -> None:
+def test_a_leftover_delays_the_removal_of_the_taint_and_is_then_reported() -> None:
     world = RepairWorld()
     world.fail_until(NODE, "Quarantined")
     asks(world, OURS)
@@ -80,8 +80,8 @@ def test_a_leftover_of_ours_holds_an_unmark_up_for_a_while_and_is_then_said() ->
     assert world.is_quarantined(NODE), "it may be rebooted still"
     world.run(500, step=10)
     assert not world.is_quarantined(NODE)
-    (said,) = [e for e in world.events.values() if "may remain on" in e["message"]]
-    assert "manually" in said["message"]
+    (text,) = [e for e in world.events.values() if "may remain on" in e["message"]]
+    assert "manually" in text["message"]
 
 
 @pytest.mark.parametrize("code", [403, 422, 429, 500, 503])
@@ -102,7 +102,7 @@ def test_a_take_back_that_is_refused_is_tried_again_before_the_step_has_failed(
 
 
 @pytest.mark.parametrize("ends", ["step", "session"])
-def test_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
+def test_a_permanently_refused_withdrawal_is_left_to_an_operator(ends: str) -> None:
     world = power_cycle()
     world.refusing[WriteRepairObject] = (500, "no")
     if ends == "session":
@@ -116,9 +116,9 @@ def test_a_take_back_that_stays_refused_is_left_to_a_person(ends: str) -> None:
         run(world, 2600)
         assert world.steps_of() == [("PowerCycle", "Failed")]
     status = world.sessions(NODE)[0].status
-    (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
-    assert "-powercycle-1 (RepairRefused)" in said
-    assert "manually" in said
+    (text,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
+    assert "-powercycle-1 (RepairRefused)" in text
+    assert "manually" in text
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_what_was_asked_in_an_unknown_way_is_followed_and_named_at_its_end(ends:
     status = world.sessions(NODE)[0].status
     want = {"proven": "Proven", "failed": "Failed", "released": "Withdrawn"}[ends]
     assert status.repair[0].state == want
-    (said,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
-    assert said == (
+    (text,) = [e.message for e in status.timeline if e.step == "RequestLeft"]
+    assert text == (
         "remove it manually: a repair request may remain on baremetalhosts.metal3.io "
         "metal/host-n0 (requested by Metal3)"
     )
@@ -241,7 +241,7 @@ def test_a_deleted_sessions_object_that_cannot_be_read_is_tried_again() -> None:
     assert not write.asks
 
 
-def test_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
+def test_a_permanent_leftover_of_a_deleted_session_is_an_event() -> None:
     deleted = Deleted()
     deleted.world.now += WITHDRAWAL_S
     for state in (ReadState.UNREAD, ReadState.FORBIDDEN):
@@ -254,9 +254,9 @@ def test_what_a_deleted_session_leaves_for_good_is_said_in_an_event() -> None:
 def test_a_refused_take_back_of_a_deleted_session_is_kept_in_mind() -> None:
     deleted = Deleted()
     now = deleted.world.now
-    said = refusal_of(NodeWrite.UNREPAIR, 429, "busy")
-    assert said is not None
-    refused = {NodeWrite.UNREPAIR: replace(said, since=now, until=now + 4)}
+    text = refusal_of(NodeWrite.UNREPAIR, 429, "busy")
+    assert text is not None
+    refused = {NodeWrite.UNREPAIR: replace(text, since=now, until=now + 4)}
     waits = deleted.decided(ReadState.FOUND, refused=refused)
     assert (waits.step, waits.unfinished, waits.writes) == ("WithdrawRequest", True, ())
     assert waits.wake_at == now + 4

@@ -59,7 +59,7 @@ def test_sessions_that_are_deleted_one_after_the_other_end_their_quarantines(apa
     assert not any(world.is_quarantined(node) for node in TWO)
 
 
-def test_a_session_that_comes_back_is_released_by_a_person_as_any_other() -> None:
+def test_a_recreated_session_is_released_as_any_other() -> None:
     world = quarantined(*TWO)
     for node in TWO:
         del world.quarantines[world.session(node).name]
@@ -70,7 +70,7 @@ def test_a_session_that_comes_back_is_released_by_a_person_as_any_other() -> Non
     assert world.is_quarantined("n1")
 
 
-def test_a_session_that_vanished_while_nobody_led_is_opened_again() -> None:
+def test_a_session_lost_without_a_leader_is_opened_again() -> None:
     world = quarantined(*TWO)
     name = world.session("n0").name
     del world.quarantines[name]
@@ -150,7 +150,7 @@ def test_a_node_without_a_session_is_freed_once_its_agent_reports_no_fault() -> 
     assert not world.is_quarantined("n0")
 
 
-def test_a_node_without_a_session_whose_agent_never_reports_is_freed_in_the_end() -> None:
+def test_an_orphaned_node_without_an_agent_is_released() -> None:
     world = quarantined("n0")
     reinstalled(world)
     world.run(240)
@@ -175,7 +175,7 @@ def test_without_health_objects_nothing_is_released_and_nothing_is_drained() -> 
     assert disruptive == []
 
 
-def given_back(how: str) -> World:
+def returned(how: str) -> World:
     """A node whose fault is active and whose session an operator ended."""
     world = quarantined("n0")
     session = world.session("n0")
@@ -193,10 +193,8 @@ def given_back(how: str) -> World:
 
 @pytest.mark.parametrize("away_s", [5, 200])
 @pytest.mark.parametrize("how", ["uncordoned", "released", "deleted"])
-def test_a_request_of_a_person_outlives_the_definition_of_its_session(
-    how: str, away_s: int
-) -> None:
-    world = given_back(how)
+def test_a_manual_request_outlives_the_crd(how: str, away_s: int) -> None:
+    world = returned(how)
     name = world.session("n0").name
     world.undefine("gpuquarantines")
     world.run(away_s)
@@ -215,7 +213,7 @@ def test_a_request_of_a_person_outlives_the_definition_of_its_session(
     assert not world.is_quarantined("n0"), "a new leader reads it"
 
 
-def test_a_request_of_a_person_outlives_the_deletion_of_all_sessions() -> None:
+def test_a_manual_request_outlives_the_deletion_of_all_sessions() -> None:
     world = quarantined("n0", "n1", "n2")
     world.cordon("n0", on=False)
     world.run(30)
@@ -226,7 +224,7 @@ def test_a_request_of_a_person_outlives_the_deletion_of_all_sessions() -> None:
 
 
 def test_who_deletes_an_ended_session_takes_the_request_back() -> None:
-    world = given_back("released")
+    world = returned("released")
     del world.quarantines[world.session("n0").name]
     world.run(60)
     assert world.is_quarantined("n0")
@@ -315,7 +313,7 @@ def test_a_pause_that_is_deleted_ends_within_seconds(others: int) -> None:
     assert lost(world, "GPUWardPause") == before
 
 
-def test_pauses_that_are_deleted_beside_one_that_stays_are_over() -> None:
+def test_deleted_pauses_end_while_another_one_stays() -> None:
     world = paused()
     world.pause("also", nodes=["n0"])
     world.pause("other", nodes=["n5"])

@@ -1,4 +1,4 @@
-"""What people say, as time goes on and beside the agent, and the column Reason."""
+"""Operator requests over time and next to the agent, and the column Reason."""
 
 from dataclasses import dataclass, field
 
@@ -7,14 +7,14 @@ import pytest
 
 from rules.api import writes as d
 from rules.session.override import EVIDENCE_KNOWN, EVIDENCE_LEVEL
-from tests.scenario.session.people.test_session_person_covers import end, fault, more_gpus
+from tests.scenario.session.manual.test_session_override import end, fault, more_gpus
 from tests.support.scenario.fleets import NODE, OPEN, at, fleet
 from tests.support.scenario.judgement_world import World as Agent
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
 def ended(expiry: str) -> World:
-    """A fault of one GPU whose session an operator ended; their word counts for so long."""
+    """A fault of one GPU in a session that an operator ended, with this `cancelExpiry`."""
     world = fleet(5, release={"cancelExpiry": expiry})
     world.fail_until(NODE, "Quarantined")
     end(world)
@@ -22,7 +22,7 @@ def ended(expiry: str) -> World:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_word_that_is_made_to_last_longer_ends_nothing(restarts: bool) -> None:
+def test_a_longer_cancel_expiry_ends_nothing(restarts: bool) -> None:
     """The session was opened when it was over: it never was against it."""
     world = ended("1h")
     world.run(3700, step=50)
@@ -35,7 +35,7 @@ def test_a_word_that_is_made_to_last_longer_ends_nothing(restarts: bool) -> None
     assert world.phase(NODE) == "Quarantined"
 
 
-def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:
+def test_a_continued_session_has_no_lowered_level() -> None:
     """It waited for a drain; what comes back asks for a cordon."""
     world = fleet(5)
     world.pause()
@@ -57,19 +57,19 @@ def test_a_session_that_goes_on_was_lowered_by_nobody() -> None:
 
 
 def lowered_while(unsure: dict[str, object]) -> World:
-    """An operator takes the level down while the agent starts, and it says again what it had
-    said.
+    """An operator lowers the level while the agent starts, and the agent repeats its earlier
+    report.
     """
     world = fleet(5)
     world.add_pod("kept", NODE)
     world.add_pdb("keep", minAvailable=1)
     world.fail_until(NODE, "Draining")
-    said = dict(fault(world))
+    text = dict(fault(world))
     fault(world).update(unsure)
     world.run(2)
     world.quarantines[world.session(NODE).name]["spec"]["level"] = "Cordon"
     world.run(5)
-    fault(world).update(said)
+    fault(world).update(text)
     world.run(600, step=10)
     return world
 
@@ -90,12 +90,12 @@ def test_a_level_taken_down_while_the_agent_starts_stays_down(unsure: dict[str, 
 
 
 def versions(world: World) -> dict[str, str]:
-    """Whoever writes one of these leaves another version."""
+    """Every write of one of these leaves another version."""
     objects = [*world.quarantines.values(), *world.nodes.values()]
     return {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in objects}
 
 
-def test_what_a_person_said_is_written_once() -> None:
+def test_a_manual_request_is_written_once() -> None:
     world = ended("24h")
     more_gpus(world, 1)
     world.run_until(NODE, "Quarantined", limit=30)
@@ -126,8 +126,8 @@ class Both:
             self.cluster.run(step, step)
 
     def publish(self) -> None:
-        said = msgspec.to_builtins(self.agent.published().status.incidents)
-        self.cluster.healths[NODE]["status"]["incidents"] = said
+        text = msgspec.to_builtins(self.agent.published().status.incidents)
+        self.cluster.healths[NODE]["status"]["incidents"] = text
 
     def release(self) -> None:
         name = self.cluster.session(NODE).name
@@ -198,7 +198,7 @@ def test_the_drivers_answer_to_a_released_incident() -> None:
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_a_released_fault_that_is_told_again_and_again(lines: int) -> None:
+def test_a_released_fault_that_is_reported_repeatedly(lines: int) -> None:
     both = Both(Agent(4))
     lost(both.agent, 0)
     both.run(8)
@@ -223,7 +223,7 @@ def records(world: World) -> int:
 
 
 @pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
-def test_the_gravest_cause_is_named_also_where_it_came_later(mode: str) -> None:
+def test_the_most_severe_cause_is_named_even_if_it_came_later(mode: str) -> None:
     world = fleet(5, mode=mode)
     world.add_pod("kept", NODE)
     world.add_pdb("keep", minAvailable=1)
@@ -260,7 +260,7 @@ def test_it_stays_with_a_session_that_ended() -> None:
     assert world.session(NODE).status.reason == SEVERE
 
 
-def test_a_session_whose_node_is_gone_names_it() -> None:
+def test_a_session_of_a_deleted_node_names_it() -> None:
     world = at("Quarantined")
     name = world.session(NODE).name
     del world.nodes[NODE]
@@ -269,7 +269,7 @@ def test_a_session_whose_node_is_gone_names_it() -> None:
     assert (ended["phase"], ended["reason"]) == ("NodeGone", SEVERE)
 
 
-def test_a_person_who_gave_no_code_is_named_as_who_asked() -> None:
+def test_a_manual_cause_without_a_code_names_its_operator() -> None:
     world = fleet(5)
     world.open_by_operator(NODE, causes=[{"source": "Human", "message": "drill"}])
     world.run(5)

@@ -12,7 +12,7 @@ from tests.support.scenario.fleets import NODE, at, drain_of, evictions_after, f
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
-def test_a_fatal_fault_goes_the_whole_way() -> None:
+def test_a_fatal_fault_goes_through_all_phases() -> None:
     world = fleet(10)
     world.add_pod("web-1", "n3")
     incident = world.incident("n3")
@@ -33,7 +33,7 @@ def test_a_fatal_fault_goes_the_whole_way() -> None:
     assert world.phases("n3") == ["Marked", "Draining", "Quarantined", "Validating", "Released"]
 
 
-def test_the_same_input_twice_gives_the_same_decisions_and_the_same_words() -> None:
+def test_the_same_input_gives_the_same_decisions_and_messages() -> None:
     runs = []
     for _ in range(2):
         world = fleet(5)
@@ -93,7 +93,7 @@ def test_it_goes_on_by_itself_when_the_view_is_fresh(phase: str, then: str) -> N
     world.run_until(NODE, then, limit=700)
 
 
-def test_the_last_look_holds_an_eviction_that_was_decided_before() -> None:
+def test_the_recheck_stops_an_eviction_that_was_decided_before() -> None:
     world = at("Draining")
     node = world.node(NODE)
     eviction = d.EvictPod(node=NODE, namespace="team-a", name="kept", uid="u")
@@ -113,7 +113,7 @@ def test_doubt_costs_a_drain_no_time() -> None:
     assert world.condition(NODE, "NeedsHuman") != "DrainTimeout"
 
 
-def test_an_undone_mark_is_judged_when_owners_are_known_again() -> None:
+def test_a_removed_part_is_assessed_when_owners_are_known_again() -> None:
     world = at("Quarantined")
     world.doubt = "what is known of other operators' maintenance leases is too old to act on"
     world.cordon(NODE, on=False)
@@ -132,7 +132,7 @@ def world_of(*names: str) -> World:
     return world
 
 
-def test_a_node_with_more_incidents_than_causes_fit_is_marked_and_comes_to_rest() -> None:
+def test_a_node_with_too_many_incidents_is_quarantined_and_settles() -> None:
     world = world_of()
     for number in range(MAX_CAUSES + 8):
         world.incident(NODE, f"Reason{number}", level="Cordon", severity="Degraded")
@@ -164,7 +164,7 @@ def test_a_long_boot_id_and_a_name_cut_at_a_dot_are_written_as_they_fit() -> Non
     assert len(world.session(name).spec.boot_id) <= 64
 
 
-def test_a_session_in_an_unknown_phase_is_said_and_nothing_is_done_to_its_node() -> None:
+def test_an_unknown_phase_is_reported_and_its_node_untouched() -> None:
     world = world_of()
     world.open_by_operator(NODE)
     world.run_until(NODE, "Quarantined", limit=120)
@@ -179,15 +179,17 @@ def test_a_session_in_an_unknown_phase_is_said_and_nothing_is_done_to_its_node()
     world.fail_until("n1", "Quarantined", limit=120)
 
 
-def test_a_session_that_may_not_be_opened_is_said_on_the_node_and_tried_again() -> None:
+def test_a_refused_session_is_reported_on_the_node_and_retried() -> None:
     world = world_of()
     world.refusing[d.CreateSession] = (422, "spec.causes: Invalid value")
     world.incident(NODE)
     world.run(1200)
     tries = [w for w in world.writes(d.CreateSession) if w.node == NODE]
     assert 5 <= len(tries) <= 15, "with back-off"
-    said = [w.message for w in world.writes(d.EmitEvent) if w.node == NODE]
-    assert any("No session could be opened" in text and "Invalid value" in text for text in said)
+    reported = [w.message for w in world.writes(d.EmitEvent) if w.node == NODE]
+    assert any(
+        "No session could be opened" in text and "Invalid value" in text for text in reported
+    )
     del world.refusing[d.CreateSession]
     world.run_until(NODE, "Quarantined", limit=300)
 

@@ -57,7 +57,9 @@ def steps(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World], None]) -> None:
+def test_a_session_that_ends_before_its_record_counts_as_quarantined(
+    how: Callable[[World], None],
+) -> None:
     world = fleet(5)
     for number in range(7):
         tainted_unrecorded(world)
@@ -77,7 +79,7 @@ def test_what_ends_between_mark_and_record_counts_as_marked(how: Callable[[World
         assert world.now - at < 60
 
 
-def test_a_mark_that_lands_after_the_end_is_put_on_record() -> None:
+def test_a_taint_applied_after_the_end_is_recorded() -> None:
     """The dead leader's quarantine was on its way when the next one ended the session."""
     world = fleet(5)
     tainted_unrecorded(world)
@@ -199,7 +201,7 @@ def test_who_comes_past_the_scheduler_is_named_until_it_is_gone(
         assert "make its owner respect the cordon" in world.message(NODE)
     world.restart()
     world.run(5)
-    assert world.condition(NODE, "Blocked") == reason, "a new process says the same"
+    assert world.condition(NODE, "Blocked") == reason, "a new process reports the same"
     assert len(world.writes(d.EvictPod)) == evictions, "it is reported, not fought"
     del world.pods[pod.get("namespace", "team-a"), "new"]
     world.run(LISTED_S, step=5)
@@ -224,12 +226,12 @@ def test_many_arrivals_stay_one_sentence_and_one_event() -> None:
     world.run(300)
     assert "30 pods were bound to the drained node without the scheduler" in world.message(NODE)
     assert "and 27 more" in world.message(NODE)
-    told = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
-    assert len(told) == 1
+    reported = [e for e in world.events.values() if e["reason"] == "QuarantineNeedsHuman"]
+    assert len(reported) == 1
 
 
 GPU = f"GPU-{NODE}-0"
-LOOKED_AT_AGAIN_S = 60.0
+CHECKED_AGAIN_S = 60.0
 """One node is not checked more often than this for its records."""
 
 
@@ -250,7 +252,7 @@ def test_a_fault_and_its_repair_are_one_line_of_the_record() -> None:
     assert world.keep_records() == 0, "the same facts again write nothing"
 
 
-def test_a_fault_that_comes_back_says_after_how_long() -> None:
+def test_a_returning_fault_reports_after_how_long() -> None:
     world = RecordWorld()
     world.fault()
     world.fault(days_later=2)
@@ -270,13 +272,13 @@ def test_a_repeat_offender_is_never_a_cause() -> None:
     assert not world.is_quarantined(NODE)
 
 
-def test_a_persons_word_ends_it() -> None:
+def test_a_manual_release_ends_it() -> None:
     world = RecordWorld()
     world.fail_five_times()
     assert repeats(world)
-    said = f"{format_time(world.now)} board looks fine, ticket 4711"
-    world.annotate(NODE, "gpuward.io/repaired", said)
-    world.run(LOOKED_AT_AGAIN_S, step=30)
+    text = f"{format_time(world.now)} board looks fine, ticket 4711"
+    world.annotate(NODE, "gpuward.io/repaired", text)
+    world.run(CHECKED_AGAIN_S, step=30)
     world.keep_records()
     record = world.record()
     assert not repeats(world)
@@ -315,7 +317,7 @@ def test_90_days_end_the_record() -> None:
     assert world.records == {}
 
 
-def test_what_a_person_undid_counts_nothing() -> None:
+def test_a_session_cancelled_by_an_operator_does_not_count() -> None:
     world = RecordWorld(mode="Off")
     for _ in range(5):
         world.now += DAY

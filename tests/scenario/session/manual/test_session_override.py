@@ -42,7 +42,7 @@ def more_gpus(world: World, *numbers: int) -> None:
 
 CAME_SINCE = {
     "other-gpus": lambda world: more_gpus(world, 1, 2, 3),
-    "graver": lambda world: fault(world).update(severity="Fatal", level="Drain"),
+    "more-severe": lambda world: fault(world).update(severity="Fatal", level="Drain"),
 }
 GOES_ON = {
     "again": lambda world: fault(world).update(count=900, lastSeen="2030-01-01T00:00:00Z"),
@@ -79,7 +79,7 @@ def test_what_came_since_opens_one_session(how: str, since: str) -> None:
     assert f"after an operator ended {first}, " in opened.status.timeline[0].message
     end(world, how)
     world.run(DAY / 2, step=600)
-    assert len(world.sessions(NODE)) == 2, "a second word covers that, too"
+    assert len(world.sessions(NODE)) == 2, "a second override covers that, too"
 
 
 @pytest.mark.parametrize("since", GOES_ON)
@@ -115,7 +115,7 @@ def test_a_leader_that_was_away_sees_what_came_since() -> None:
     assert len(world.sessions(NODE)) == 2
 
 
-def test_what_was_published_after_the_word_was_not_seen() -> None:
+def test_a_fault_published_after_the_override_is_not_covered() -> None:
     """The GPU failed a moment before the release; nobody could have read of it."""
     world = fleet(5)
     world.fail_until(NODE, "Quarantined")
@@ -138,7 +138,7 @@ def test_what_was_seen_apart_and_merges_later_is_covered() -> None:
     assert len(world.sessions(NODE)) == 1
 
 
-def test_a_session_whose_incident_merges_into_a_released_one_goes_on() -> None:
+def test_a_session_continues_if_its_incident_merges_into_a_released_one() -> None:
     world = ended()
     world.incident(NODE, gpu=f"GPU-{NODE}-1")
     world.run_until(NODE, "Quarantined", limit=30)
@@ -155,25 +155,25 @@ def test_a_session_whose_incident_merges_into_a_released_one_goes_on() -> None:
 
 
 def test_an_agent_that_starts_between_proves_nothing_new() -> None:
-    """Until the present agrees a new agent says Info; then it says again what was said before."""
+    """A new agent first reports Info, and the earlier severity once it is confirmed."""
     world = ended(severity="Fatal")
-    said = dict(fault(world))
+    text = dict(fault(world))
     fault(world).update(severity="Info", level="Report")
     world.silence(NODE)
     world.run(400, step=20)
     world.speak(NODE)
-    fault(world).update(said)
+    fault(world).update(text)
     world.run(600, step=10)
     assert len(world.sessions(NODE)) == 1
 
 
-def test_a_release_while_the_agent_starts_covers_what_it_had_said() -> None:
+def test_a_release_during_agent_start_covers_its_earlier_faults() -> None:
     world = fleet(5)
     world.fail_until(NODE, "Quarantined")
-    said = dict(fault(world))
-    fault(world).update(severity="Info", level="Report", reason=said["reason"])
+    text = dict(fault(world))
+    fault(world).update(severity="Info", level="Report", reason=text["reason"])
     end(world)
-    fault(world).update(said)
+    fault(world).update(text)
     world.run(600, step=10)
     assert len(world.sessions(NODE)) == 1
 
@@ -228,7 +228,7 @@ def test_a_session_of_before_this_was_recorded_covers_its_incident_by_id() -> No
 @pytest.mark.parametrize(
     "kept", [7, "x", [7], [{"id": 3}], [{"gpus": ["a"]}], [["a"]], {"id": "x"}]
 )
-def test_a_record_that_nobody_can_read_covers_by_id(kept: object) -> None:
+def test_an_unreadable_record_covers_by_id(kept: object) -> None:
     world = ended()
     world.quarantines[world.session(NODE).name]["status"]["evidence"]["seenWhenEnded"] = kept
     world.restart()
@@ -237,7 +237,7 @@ def test_a_record_that_nobody_can_read_covers_by_id(kept: object) -> None:
     assert len(world.sessions(NODE)) == 1
 
 
-def test_the_word_expires_as_before() -> None:
+def test_the_override_expires() -> None:
     world = fleet(5, release={"cancelExpiry": "1h"})
     world.fail_until(NODE, "Quarantined")
     end(world)
@@ -248,8 +248,8 @@ def test_the_word_expires_as_before() -> None:
     assert world.session(NODE).status.timeline[0].message == "session opened"
 
 
-class TestOtherWordsOfPeople:
-    @pytest.mark.parametrize("since", ["other-gpus", "graver"])
+class TestOtherOperatorRequests:
+    @pytest.mark.parametrize("since", ["other-gpus", "more-severe"])
     def test_a_lowered_level_is_raised_by_what_came_since(self, since: str) -> None:
         world = fleet(5)
         world.add_pod("kept", NODE)
@@ -269,7 +269,7 @@ class TestOtherWordsOfPeople:
         spec = world.quarantines[world.session(NODE).name]["spec"]
         spec["level"] = "Cordon"
         world.run(600, step=10)
-        assert world.phase(NODE) == "Marked", "a second word covers that, too"
+        assert world.phase(NODE) == "Marked", "a second override covers that, too"
 
     def test_a_hold_keeps_the_node_and_what_comes_is_acted_on(self) -> None:
         world = at("Validating")

@@ -34,7 +34,7 @@ def test_a_reboot_that_healed_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize("phase", OPEN)
-def test_a_silent_kubelet_is_said_and_nothing_is_evicted_or_released(phase: str) -> None:
+def test_a_silent_kubelet_is_reported_and_stops_eviction_and_release(phase: str) -> None:
     world = at(phase)
     world.set_ready(NODE, "Unknown")
     before = world.now
@@ -62,7 +62,7 @@ def test_what_an_owner_undid_is_no_cancel(phase: str) -> None:
 
 @pytest.mark.parametrize("phase", TAINTED)
 @pytest.mark.parametrize("what", ["pause", "opt-out", "selector", "Shadow"])
-def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, what: str) -> None:
+def test_a_restoration_waits_while_it_is_forbidden_and_reports_it(phase: str, what: str) -> None:
     world = at(phase, release={"healthyFor": "1h"})
     usual = world.policy
     state = "nvidia.com__gpu_driver_upgrade_state"
@@ -94,15 +94,15 @@ def test_what_an_owner_undid_waits_for_what_forbids_it_and_says_so(phase: str, w
     world.run(5)
     assert world.unschedulable(NODE)
     assert world.phase(NODE) not in {"Cancelled", "Released"}
-    said = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineMarkRestored"]
-    assert len(said) == 1
-    assert "to end the quarantine, remove it again after 60 s" in said[0]
-    assert f"kubectl gpuward release {NODE}" in said[0]
+    text = [e["message"] for e in world.events.values() if e["reason"] == "QuarantineMarkRestored"]
+    assert len(text) == 1
+    assert "to end the quarantine, remove it again after 60 s" in text[0]
+    assert f"kubectl gpuward release {NODE}" in text[0]
     assert "MarkRestored" in [entry.step for entry in world.session(NODE).status.timeline]
 
 
 @pytest.mark.parametrize(("after", "ends"), [(30, False), (70, True)])
-def test_the_mark_that_was_put_back_ends_the_session_when_its_event_says_so(
+def test_a_second_removal_after_the_time_in_the_event_ends_the_session(
     after: int, ends: bool
 ) -> None:
     world = at("Quarantined")
@@ -136,7 +136,7 @@ def test_hold_never_stops_the_way_to_quarantine(phase: str) -> None:
 
 
 @pytest.mark.parametrize("phase", OPEN)
-def test_a_pause_does_no_new_harm_and_keeps_the_mark(phase: str) -> None:
+def test_a_pause_stops_disruption_and_keeps_the_taint(phase: str) -> None:
     world = at(phase, release={"healthyFor": "2h"})
     quarantined = world.is_quarantined(NODE)
     world.pause()
@@ -152,7 +152,7 @@ def test_a_pause_does_no_new_harm_and_keeps_the_mark(phase: str) -> None:
     assert disruption_after(world, before) == []
 
 
-def test_an_opt_out_while_waiting_means_no_mark() -> None:
+def test_an_opt_out_while_pending_prevents_the_quarantine() -> None:
     world = at("Pending")
     world.nodes[NODE]["metadata"]["labels"]["gpuward.io/opt-out"] = "true"
     world.touch(world.nodes[NODE])
@@ -186,15 +186,15 @@ def test_a_cause_that_flaps_stays_one_session(phase: str) -> None:
         world.run(20, step=5)
         world.incident(NODE, level="Cordon" if phase == "Marked" else "Drain")
         world.run(20, step=5)
-    marks = len(world.writes(d.TaintAndCordon))
-    assert marks == (0 if phase == "Pending" else 1), "no oscillation"
+    tainted = len(world.writes(d.TaintAndCordon))
+    assert tainted == (0 if phase == "Pending" else 1), "no oscillation"
     assert not world.writes(d.RemoveTaint)
     if phase != "Pending":
         assert world.session(NODE).name == first
         assert len(world.sessions(NODE)) == 1
 
 
-def test_deleting_a_waiting_session_marks_nothing() -> None:
+def test_deleting_a_pending_session_does_not_touch_the_node() -> None:
     """A session that waits again after its deletion would be no cancel."""
     world = at("Pending")
     del world.quarantines[world.session(NODE).name]
@@ -204,7 +204,7 @@ def test_deleting_a_waiting_session_marks_nothing() -> None:
 
 
 @pytest.mark.parametrize("phase", OPEN)
-def test_a_flip_to_shadow_does_no_new_harm_at_any_phase(phase: str) -> None:
+def test_a_change_to_shadow_stops_disruption_in_every_phase(phase: str) -> None:
     world = at(phase, release={"healthyFor": "2h"})
     world.policy = policy_of(mode="Shadow", budget=ROOMY, release={"healthyFor": "2h"})
     world.pdbs.clear()

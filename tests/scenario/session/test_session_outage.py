@@ -23,7 +23,7 @@ def stand_down(phase: str) -> World:
 @pytest.mark.parametrize("new_process", [True, False], ids=["restarted", "frozen"])
 @pytest.mark.parametrize("phase", ["Draining", "Quarantined", "Validating"])
 class TestOwnerOfLongAgo:
-    def test_an_uncordon_while_nobody_looked_is_a_persons(
+    def test_an_uncordon_during_an_outage_is_an_operators_request(
         self, phase: str, new_process: bool
     ) -> None:
         world = stand_down(phase)
@@ -51,7 +51,7 @@ class TestOwnerOfLongAgo:
         assert world.unschedulable(NODE)
 
 
-def test_without_any_knowledge_of_the_time_before_nobody_just_left() -> None:
+def test_without_earlier_data_no_owner_has_just_left() -> None:
     world = stand_down("Quarantined")
     world.label(NODE, **{UPGRADE: "upgrade-done"})
     world.cordon(NODE, on=False)
@@ -60,7 +60,7 @@ def test_without_any_knowledge_of_the_time_before_nobody_just_left() -> None:
     assert world.phase(NODE) == "Cancelled"
 
 
-def test_healthy_time_that_nobody_saw_does_not_release() -> None:
+def test_unobserved_healthy_time_does_not_release() -> None:
     world = at("Validating")
     world.sleep(3600)
     world.restart()
@@ -82,7 +82,7 @@ def test_a_change_of_leader_costs_no_healthy_time() -> None:
 
 
 def rebooted_unobserved(phase: str) -> World:
-    """A new boot, and the agent has said nothing since."""
+    """A new boot, and no report of the agent since."""
     world = at(phase)
     boot = world.healths[NODE]["status"]["bootID"]
     world.reboot(NODE)
@@ -93,7 +93,7 @@ def rebooted_unobserved(phase: str) -> World:
 
 
 @pytest.mark.parametrize("phase", ["Draining", "Quarantined", "Validating"])
-def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
+def test_walk_after_a_boot_no_cause_is_closed_without_a_health_status(
     phase: str,
 ) -> None:
     world = rebooted_unobserved(phase)
@@ -112,14 +112,14 @@ def test_walk_after_a_boot_nothing_is_said_to_be_closed_before_somebody_judged(
     assert world.message(NODE).startswith("All causes closed at "), "it was judged since the boot"
 
 
-def test_walk_a_fault_of_a_boot_that_nobody_judged_goes_back_to_the_drain() -> None:
+def test_walk_a_fault_of_an_unassessed_boot_is_drained_again() -> None:
     world = rebooted_unobserved("Quarantined")
     world.healths[NODE]["status"]["bootID"] = world.node(NODE).boot_id
     world.run(5)
     assert world.phase(NODE) in {"Draining", "Quarantined"}
 
 
-def test_walk_healthy_time_that_began_anew_says_why() -> None:
+def test_walk_restarted_healthy_time_has_its_reason() -> None:
     world = at("Validating")
     world.sleep(3600)
     world.restart()
@@ -145,12 +145,12 @@ def test_walk_a_cause_that_came_back_is_named_with_its_time() -> None:
     world.close_all(NODE)
     world.run(60)
     assert world.phase(NODE) == "Validating"
-    said = world.message(NODE)
-    assert f" GPULost came back at {utc(back)}." in said
-    assert "until then" not in said, "its healthy time began with the end of its last cause"
+    text = world.message(NODE)
+    assert f" GPULost came back at {utc(back)}." in text
+    assert "until then" not in text, "its healthy time began with the end of its last cause"
 
 
-def test_a_persons_request_in_the_middle_is_no_cause_that_came_back() -> None:
+def test_a_manual_cause_is_no_returned_cause() -> None:
     world = at("Validating")
     world.run(60)
     world.open_by_operator(NODE)
@@ -161,7 +161,7 @@ def test_a_persons_request_in_the_middle_is_no_cause_that_came_back() -> None:
     assert "came back" not in world.message(NODE)
 
 
-def test_walk_an_owner_at_work_is_named_before_the_agent_that_let_go_for_it() -> None:
+def test_walk_an_owner_at_work_is_named_before_its_effect_on_the_agent() -> None:
     """Waiting helps, and what is to be seen to is the owner's work, not the agent."""
     world = stand_down("Validating")
     health = world.healths[NODE]["status"]

@@ -44,7 +44,7 @@ def test_a_reset_that_names_its_gpus_is_held_to_it() -> None:
     [(["GPU-a", "GPU-b"], []), (["GPU-a", "GPU-b"], ["GPU-gone"])],
     ids=["nobody", "one that is not there"],
 )
-def test_with_nobody_to_name_no_gpu_is_reset(
+def test_without_an_accused_gpu_none_is_reset(
     name: str, gpus: list[str], accused: list[str]
 ) -> None:
     world = world_of(name, gpus=gpus, accused=accused)
@@ -52,8 +52,8 @@ def test_with_nobody_to_name_no_gpu_is_reset(
     session = world.session(NODE)
     health = world.snapshot().healths[NODE]
     shown = rungs(session, (), session.spec.causes, health, world.policy, world.now)
-    said = {rung.step: rung.detail for rung in shown if rung.state == "Passed"}
-    assert said["ResetGPU"] == NO_ACCUSED_GPU
+    text = {rung.step: rung.detail for rung in shown if rung.state == "Passed"}
+    assert text["ResetGPU"] == NO_ACCUSED_GPU
     world.run(200, step=5)
     assert world.steps_of()[0][0] == "RestartNode"
     assert world.held("jobs") == []
@@ -87,7 +87,7 @@ class PartsWorld(RecordWorld):
         self.close_all(NODE)
 
 
-def test_repaired_said_of_the_new_part_clears_nothing_of_the_old_one() -> None:
+def test_a_replaced_part_does_not_clear_the_old_one() -> None:
     """The runbook of a return ends with it, and the old part may be plugged in elsewhere."""
     world = PartsWorld(mode="Off")
     world.fail_until(NODE, "Quarantined")
@@ -132,7 +132,7 @@ def test_the_step_after_a_job_that_refused_follows_within_seconds() -> None:
     assert not [message for message in after if "still uses a GPU" in message]
 
 
-def test_a_job_that_says_nothing_for_long_is_not_asked_about_all_the_time() -> None:
+def test_a_silent_job_is_read_at_long_intervals() -> None:
     """Two reads in the time of the first second, then ever fewer, down to one each 5 s."""
     world = climbing(CLIMBS, "hangs")
     world.until(lambda: world.held("jobs"))
@@ -142,7 +142,7 @@ def test_a_job_that_says_nothing_for_long_is_not_asked_about_all_the_time() -> N
     assert 60 <= len(reads) <= 600 / 5 + 20
 
 
-def test_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> None:
+def test_an_own_pod_that_does_not_terminate_is_named() -> None:
     world = climbing(CLIMBS, "refuses")
     world.pods_stay = True
     world.until(lambda: world.followed)
@@ -157,7 +157,7 @@ def test_a_pod_of_ours_that_does_not_end_is_named_in_the_end() -> None:
 
 
 def test_a_node_that_did_not_come_back_gets_its_power_cycle() -> None:
-    """Its Job's pod runs for ever in the eyes of the API server: no kubelet says that it ended."""
+    """Its Job's pod runs for ever for the API server: no kubelet reports its end."""
     world = climbing(GETS_POWER, "hangs")
     world.until(lambda: world.held("jobs"))
     world.pods_stay = True
@@ -178,7 +178,7 @@ def test_a_pod_of_others_keeps_even_a_lost_node_from_its_power_cycle() -> None:
 
 
 @pytest.mark.parametrize("stops", ["pause", "nothing"])
-def test_a_job_whose_record_was_lost_is_followed_and_nobody_comes_back_amid_it(
+def test_a_job_without_a_record_is_followed_and_labels_stay_cleared(
     stops: str,
 ) -> None:
     plain = climbing(CLIMBS, "heals")

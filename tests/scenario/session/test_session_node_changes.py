@@ -34,7 +34,7 @@ class TestNodeGone:
             if not isinstance(w, d.EmitEvent | d.WriteSessionStatus)
         ]
 
-    def test_a_namesake_is_judged_on_its_own_verdict(self, phase: str) -> None:
+    def test_a_node_of_the_same_name_needs_its_own_health_status(self, phase: str) -> None:
         world = at(phase)
         first = world.session(NODE).name
         world.add_node(NODE)
@@ -105,7 +105,7 @@ class TestUnreachable:
         world.run(600, step=5)
         assert world.writes(d.DeletePod)
 
-    def test_a_session_on_an_unreachable_node_is_still_marked(self) -> None:
+    def test_an_unreachable_node_is_still_quarantined(self) -> None:
         world = fleet(3)
         world.incident(NODE)
         world.set_ready(NODE, "Unknown")
@@ -141,7 +141,7 @@ class TestStaleHealth:
         ) in world.message(NODE)
         world.run_until(NODE, "Released", limit=400)
 
-    def test_nothing_opens_on_a_stale_verdict(self) -> None:
+    def test_nothing_opens_with_a_stale_health_status(self) -> None:
         world = fleet(3)
         world.silence(NODE)
         world.run(800, step=20)
@@ -149,7 +149,7 @@ class TestStaleHealth:
         world.run(60)
         assert world.sessions(NODE) == []
 
-    def test_a_waiting_session_does_not_start_on_a_stale_verdict(self) -> None:
+    def test_a_pending_session_does_not_start_with_a_stale_health_status(self) -> None:
         world = at("Pending")
         world.silence(NODE)
         world.run(800, step=20)
@@ -180,7 +180,7 @@ class TestUndoneByAnOwner:
         assert not world.unschedulable(NODE)
         assert evictions_after(world, before) == 0
 
-    def test_when_it_is_done_the_mark_is_whole_again(self, phase: str) -> None:
+    def test_afterwards_the_quarantine_is_complete_again(self, phase: str) -> None:
         world = at(phase)
         self.start(world)
         world.run(2)
@@ -204,7 +204,7 @@ class TestUndoneByAnOwner:
         assert world.phase(NODE) == phase
         assert world.unschedulable(NODE)
 
-    def test_an_uncordon_long_after_it_is_a_persons(self, phase: str) -> None:
+    def test_a_late_uncordon_is_an_operators_request(self, phase: str) -> None:
         world = at(phase)
         self.start(world)
         world.run(20)
@@ -227,7 +227,7 @@ class TestUndoneByAnOwner:
 
 
 LEASES_READ_S = 6
-"""Leases are listed every 5 s; whatever else says that somebody owns the node is watched."""
+"""Leases are listed every 5 s; other signs of an owner are watched."""
 OWNERS = [
     pytest.param(lambda w: w.taint(NODE, "ToBeDeletedByClusterAutoscaler"), id="autoscaler"),
     pytest.param(lambda w: w.taint(NODE, "karpenter.sh/disrupted"), id="karpenter"),
@@ -262,7 +262,7 @@ OWNERS = [
 
 @pytest.mark.parametrize("begin", OWNERS)
 @pytest.mark.parametrize("phase", ["Pending", "Marked", "Draining", "Quarantined", "Validating"])
-def test_s40_stand_down_does_no_further_harm_and_keeps_records(phase: str, begin) -> None:  # type: ignore[no-untyped-def]
+def test_s40_stand_down_stops_disruption_and_keeps_records(phase: str, begin) -> None:  # type: ignore[no-untyped-def]
     world = at(phase)
     begin(world)
     world.run(LEASES_READ_S)
