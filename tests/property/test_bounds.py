@@ -45,7 +45,7 @@ from rules.kernel_log.record import KernelLine, LineKind
 START = 1_700_000_000.0
 IDENTITY = Identity(agent_version="1", rules_version="1", pod="ns/p", pod_uid="u")
 XIDS = (13, 31, 43, 45, 48, 63, 74, 79, 94, 95, 109, 119, 145, 154, 999)
-HARMLESS = (13, 31, 43, 45, 94, 999)
+BENIGN = (13, 31, 43, 45, 94, 999)
 LONG = "x" * 600
 COUNTERS = (Signal.NVLINK_REPLAYS, Signal.NVLINK_RECOVERIES, Signal.PCIE_REPLAYS)
 
@@ -74,8 +74,8 @@ class Life:
         kind = draw.random()
         self.count += 1
         if self.long and not self.count % 500:
-            said = format_time(now)
-            note = {"gpuward.io/repaired": f"{said} all of it"}
+            reported_at = format_time(now)
+            note = {"gpuward.io/repaired": f"{reported_at} all of it"}
             return NodeSeen(at=now, name="n1", uid="u", boot_id="", annotations=note)
         if self.long and not self.count % 250:
             self.sequence += 1
@@ -88,7 +88,7 @@ class Life:
                 if self.long
                 else draw.choice((LineKind.XID, LineKind.XID, *LineKind)),
                 text=LONG,
-                xid=draw.choice(HARMLESS if self.long and draw.random() < 0.99 else XIDS),
+                xid=draw.choice(BENIGN if self.long and draw.random() < 0.99 else XIDS),
                 pci=address(gpu),
                 gpu_uuid=name(draw.randrange(10_000)) if draw.random() < 0.01 else None,
                 gpc=draw.randrange(8),

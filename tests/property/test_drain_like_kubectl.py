@@ -2,8 +2,8 @@
 
 A small cluster in virtual time: one workload with replicas on nodes under drain and elsewhere, in
 every state that a budget treats differently; who leaves comes back elsewhere and is Ready later.
-`kubectl drain` is what its source says: every pod is asked every 5 s. The other caller is
-`rules.drain.queue` with what `rules.drain.eviction` says of turns.
+`kubectl drain` follows its source: every pod is evicted every 5 s. The other caller is
+`rules.drain.queue` with the turns of `rules.drain.eviction`.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Every order of events in a small world: `docs/invariants.md` says what is explored and what
+"""Every order of events in a small world: `docs/invariants.md` lists what is explored and what
 holds.
 
 The ordinary run explores every single foreign act at every moment; the slow ones several acts, up
@@ -48,7 +48,7 @@ def test_every_single_foreign_act_at_every_moment() -> None:
     assert report.states > 5_000
 
 
-def test_gangs_keep_their_order_whoever_leads() -> None:
+def test_gangs_keep_their_order_with_every_leader() -> None:
     _holds(exploration(LATER, 1, most_states=800, **GANG).run(), complete=False)
 
 
@@ -82,7 +82,7 @@ def test_finds_10_when_it_is_put_back() -> None:
 
 
 def _owner_counts_for_ever(case: Case) -> bool:
-    """A stored stand-down counts as just over, however long nobody looked."""
+    """A stored stand-down counts as just over, even after a long outage."""
     paused = st.condition(case.status, "Paused")
     if paused is None or paused.reason != "StandDown":
         return False
@@ -105,7 +105,7 @@ _OWNER_LEAVES_UNOBSERVED = (
 
 
 def _long_without_leader() -> Exploration:
-    """Node a was quarantined and stood down for Karpenter; nobody has looked since it left."""
+    """Node a was quarantined and stood down for Karpenter; no leader decided since it left."""
     actors = frozenset({"karpenter", "leader"})
     before = exploration(actors, 3, faults=(1, 0))
     start = play(before, _OWNER_LEAVES_UNOBSERVED)._replace(left=1)

@@ -32,7 +32,7 @@ nodes = st.sampled_from(NODES)
 
 
 def _kept(views: dict[str, Any], name: str, view: Any) -> Any:
-    """The view that is known already, where it says the same."""
+    """The view from the cache if it is equal."""
     if views.get(name) != view:
         views[name] = view
     return views[name]
@@ -126,7 +126,7 @@ class Fleet(RuleBasedStateMachine):
         self._go(seconds)
 
     @rule(node=nodes)
-    def a_person_cordons(self, node: str) -> None:
+    def an_operator_cordons(self, node: str) -> None:
         if self.world.is_quarantined(node):
             return  # kubectl sends nothing for a cordoned node; a tainted one is covered below
         self.world.cordon(node)
@@ -134,20 +134,20 @@ class Fleet(RuleBasedStateMachine):
         self._go(1)
 
     @rule(node=nodes)
-    def a_person_uncordons(self, node: str) -> None:
+    def an_operator_uncordons(self, node: str) -> None:
         self.world.cordon(node, on=False)
         self.cordoned.discard(node)
         self._go(1)
 
     @rule(node=nodes)
-    def a_person_asks(self, node: str) -> None:
+    def an_operator_requests(self, node: str) -> None:
         name = f"by-hand-{node}"
         if name not in self.world.quarantines:
             self.world.open_by_operator(node, name)
         self._go(1)
 
     @rule(node=nodes)
-    def a_person_releases(self, node: str) -> None:
+    def an_operator_releases(self, node: str) -> None:
         for session in self.world.sessions(node):
             if is_open(session):
                 item = self.world.quarantines[session.name]
@@ -156,7 +156,7 @@ class Fleet(RuleBasedStateMachine):
         self._go(1)
 
     @rule(node=nodes)
-    def a_person_deletes_the_sessions(self, node: str) -> None:
+    def an_operator_deletes_the_sessions(self, node: str) -> None:
         for session in self.world.sessions(node):
             del self.world.quarantines[session.name]
         # After two seconds it is known that an operator asked for it.
@@ -262,7 +262,7 @@ class Fleet(RuleBasedStateMachine):
         for name in NODES if hasattr(self, "world") else ():
             for session in self.world.sessions(name):
                 status = session.status
-                assert status.message, f"{name}: {status.phase} says nothing"
+                assert status.message, f"{name}: {status.phase} has no message"
                 true = [c for c in status.conditions if c.status == "True"]
                 assert all(c.reason and c.message for c in true), true
                 if status.phase == "Pending":

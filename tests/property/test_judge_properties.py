@@ -79,17 +79,17 @@ def test_a_damaged_status_never_stops_the_agent(
     sequence: list[tuple[Observation, float]], junk: bytes
 ) -> None:
     state, now = run(sequence)
-    word = junk.decode("latin-1")
+    text = junk.decode("latin-1")
     status = publish(state, assess(state, now), now, IDENTITY).status
     spoiled = msgspec.structs.replace(
         status,
-        driver_version=word,
+        driver_version=text,
         incidents=tuple(
-            msgspec.structs.replace(i, reason=word, klass=word, closes_on=word, first_seen=word)
+            msgspec.structs.replace(i, reason=text, klass=text, closes_on=text, first_seen=text)
             for i in status.incidents
         ),
         gpus=tuple(
-            msgspec.structs.replace(g, recovery_action=word, pci=word) for g in status.gpus
+            msgspec.structs.replace(g, recovery_action=text, pci=text) for g in status.gpus
         ),
     )
     restored = restore(spoiled, now, boot_id="boot-1", node_name="n1")
@@ -173,13 +173,13 @@ def test_members_of_a_burst_may_come_in_any_order(orders: tuple[list[int], list[
 def test_software_and_unknown_numbers_alone_never_take_a_node(
     sequence: list[tuple[Observation, float]],
 ) -> None:
-    harmless = {13, 31, 43, 45, 999}
+    benign = {13, 31, 43, 45, 999}
     kept = [
         (observation, gap)
         for observation, gap in sequence
         if isinstance(observation, KernelLineSeen)
         and observation.line.kind is LineKind.XID
-        and observation.line.xid in harmless
+        and observation.line.xid in benign
     ]
     state, _ = run(kept)
     assert all(i.row.level == "Report" for i in state.incidents)

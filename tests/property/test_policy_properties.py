@@ -35,7 +35,7 @@ DOCUMENTS = st.dictionaries(KEYS, PARTS, max_size=6)
 
 
 @given(document=DOCUMENTS)
-def test_any_document_is_a_policy_or_has_problems_that_can_be_told(document: Any) -> None:
+def test_any_document_is_a_policy_or_has_printable_problems(document: Any) -> None:
     found = load_policy(document)
 
     if isinstance(found, Policy):
@@ -109,7 +109,7 @@ def ids(found: External) -> set[str]:
 
 @settings(max_examples=100, deadline=None)
 @given(CONDITIONS, KEPT, KEPT, TAINTS, st.integers(0, 7200))
-def test_what_is_said_is_bounded_stable_and_holds(
+def test_messages_are_bounded_and_stable(
     conditions: Any, labels: Any, notes: Any, taints: Any, later_s: int
 ) -> None:
     seen_node = node(conditions, labels, notes, taints)

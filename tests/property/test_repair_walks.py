@@ -84,12 +84,12 @@ class Forbidden:
         return found
 
     def _is_proven(self, write: d.WriteSessionStatus) -> None:
-        by_person = _view(self._world, write.name).spec.release is not None
+        by_operator = _view(self._world, write.name).spec.release is not None
         for attempt in write.status.repair:
             assert attempt.state not in {"Planned", "Held", "Asked"}, attempt
             if attempt.state == "Proven" and attempt.step in {"RestartNode", "PowerCycle"}:
                 boot = self._world.node(write.node).boot_id
-                assert boot != attempt.before.boot_id or by_person, "a boot that never was"
+                assert boot != attempt.before.boot_id or by_operator, "a boot that never was"
 
 
 def _view(world: RepairWorld, name: str) -> QuarantineView:
@@ -98,7 +98,7 @@ def _view(world: RepairWorld, name: str) -> QuarantineView:
 
 
 def lived(world: RepairWorld, seconds: float) -> None:
-    """Time passes; whoever dies at a write is followed by another leader."""
+    """Time passes; a leader that dies at a write is followed by another."""
     end = world.now + seconds
     while world.now < end:
         try:
@@ -136,7 +136,7 @@ class Walk(ValidationWorld):
             self.crashes,
             self.provider_changes,
             self.provider_changes,
-            self.person_releases,
+            self.operator_releases,
             self.session_deleted,
         ]
 
@@ -163,7 +163,7 @@ class Walk(ValidationWorld):
     def provider_changes(self) -> None:
         self.does = self.chance.choice(DOES)
 
-    def person_releases(self) -> None:
+    def operator_releases(self) -> None:
         for session in self.quarantines.values():
             if self.chance.random() < 0.3:
                 session["spec"]["release"] = {"by": "ada", "reason": "mine"}

@@ -118,7 +118,7 @@ results = st.builds(
     st.integers(-20, 260),
     st.text() | results.map(lambda r: msgspec.json.encode(r).decode()),
 )
-def test_nothing_but_a_status_of_0_beside_clean_words_passes(status: int, text: str) -> None:
+def test_only_status_0_with_a_clean_result_passes(status: int, text: str) -> None:
     if read(status, text).assessment is Assessment.PASS:
         assert status == 0
         assert not text.strip() or json.loads(text)["verdict"] == "pass"

@@ -53,8 +53,8 @@ def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> N
     assert world.phase(NODE) == "Draining"
     world.run_until(NODE, "Quarantined", limit=60)
     drain = drain_of(world)
-    said = "its containers have ended, but finalizer example.com/keep keeps the object"
-    assert drain.left_by_failure == pods_of([PodNote(name="team-a/held", why=said)])
+    why = "its containers have ended, but finalizer example.com/keep keeps the object"
+    assert drain.left_by_failure == pods_of([PodNote(name="team-a/held", why=why)])
     assert "1 left by failure" in world.message(NODE)
     world.run(120, step=10)
     assert world.condition(NODE, "NeedsHuman") == "", "it is no arrival either"
@@ -62,7 +62,7 @@ def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> N
 
 def test_three_pods_of_one_owner_that_return_once_are_no_loop() -> None:
     world = fleet()
-    owner = ("example.com/v1", "Pinner", "calm")
+    owner = ("example.com/v1", "Pinner", "pinned")
     for index in range(3):
         world.add_pod(f"a{index}", NODE, owner=owner)
     world.incident(NODE)
@@ -160,7 +160,7 @@ def test_s48_a_missing_permission_is_named() -> None:
         pytest.param((503, {}, b"overloaded"), "NoAnswer", False, id="503"),
     ],
 )
-def test_s48_every_bad_answer_is_said_and_survived(
+def test_s48_every_bad_answer_is_reported_and_survived(
     answer: tuple[int, dict[str, str], bytes], reason: str, human: bool
 ) -> None:
     world = fleet()
@@ -186,7 +186,7 @@ def test_s49_the_message_is_stable_and_does_not_grow_with_the_pods() -> None:
         world.run(5)
         before = len(world.status_changes)
         world.run(60)
-        assert len(world.status_changes) == before, "the same state is said once"
+        assert len(world.status_changes) == before, "the same state is written once"
         lengths.append(len(world.message(NODE)))
         drain = drain_of(world)
         assert len(drain.waiting.named) <= 20

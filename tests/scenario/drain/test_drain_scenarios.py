@@ -44,7 +44,7 @@ def test_s13_a_pod_bound_in_the_race_is_evicted_and_drained_is_two_equal_lists()
     assert world.now - gone >= world.policy.drain.settle_s
 
 
-def test_s15_two_pdbs_on_one_pod_need_a_person_and_are_both_named() -> None:
+def test_s15_two_pdbs_on_one_pod_need_an_operator_and_are_both_named() -> None:
     world = fleet()
     world.add_pod("both", NODE)
     world.add_pod("other", NODE, labels={"app": "other"})
@@ -134,7 +134,7 @@ def test_s19_daemonsets_mirrors_and_orphans() -> None:
     )
 
 
-def test_a_daemonset_nobody_looked_up_yet_holds_back_the_verdict_drained() -> None:
+def test_a_node_is_not_drained_before_its_daemonsets_are_read() -> None:
     world = fleet()
     world.add_pod("ds", NODE, owner=("apps/v1", "DaemonSet", "plugin"))
     world.hanging.add("daemonsets")
@@ -160,7 +160,7 @@ def test_s20_grace_is_the_pods_own_and_a_terminating_pod_is_not_asked_again() ->
     world.run_until(NODE, "Quarantined", limit=200)
 
 
-def test_walk_a_drain_that_stands_still_says_that_nobody_looks_at_its_pods() -> None:
+def test_a_halted_drain_reports_the_last_list() -> None:
     world = fleet()
     world.add_pod("slow", NODE, grace=60)
     world.incident(NODE)
@@ -307,7 +307,7 @@ def test_s27_do_not_disrupt_is_honoured_within_bounds(
     assert evicted(world) == ["held"]
 
 
-def test_s31_a_pdb_that_protects_a_whole_gang_is_recognised() -> None:
+def test_s31_a_pdb_that_protects_an_entire_gang_is_recognised() -> None:
     world = fleet()
     for index in range(2):
         world.add_pod(

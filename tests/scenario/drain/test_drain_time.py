@@ -58,8 +58,8 @@ def test_s46_an_outage_gives_pods_their_time_back(restart: bool) -> None:
     assert abs(drain.suspended_seconds - 7200) <= 10
 
 
-def test_whoever_leaves_in_its_own_grace_after_the_drain_s_time_calls_nobody() -> None:
-    """The budget that kept it is gone, and its pod was told to go."""
+def test_a_long_grace_period_after_the_timeout_needs_no_operator() -> None:
+    """The budget that kept it is gone, and its pod was evicted."""
     world = fleet(drain={"fatalTimeout": "5m"})
     world.add_pod("kept", NODE, grace=600)
     world.add_pdb("keep", minAvailable=1)
@@ -170,7 +170,7 @@ def test_a_full_budget_is_asked_for_each_of_its_pods_in_turn() -> None:
     assert drain.blocked[0].pods.total == 4
 
 
-def test_a_pod_that_a_webhook_keeps_does_not_hold_back_its_neighbours() -> None:
+def test_a_pod_that_a_webhook_keeps_does_not_delay_its_neighbours() -> None:
     world = fleet()
     for index in range(3):
         world.add_pod(f"a{index}", NODE)
@@ -202,7 +202,7 @@ def blocked_world(limits: dict[str, Any]) -> World:
     return world
 
 
-def said(world: World) -> tuple[str, str, bool, bool]:
+def state_of(world: World) -> tuple[str, str, bool, bool]:
     """Phase, what blocks, whether an operator must act, whether the drain timeout has passed."""
     status = world.session(NODE).status
     blocked, needs = condition(status, "Blocked"), condition(status, "NeedsHuman")
@@ -215,25 +215,25 @@ def said(world: World) -> tuple[str, str, bool, bool]:
 
 
 @pytest.mark.parametrize("limits", [{"minAvailable": 2}, {"maxUnavailable": 0}], ids=str)
-def test_a_budget_that_never_allows_is_said_at_once_and_quietly_for_a_day(
+def test_a_pdb_that_never_allows_is_reported_at_once_with_few_writes(
     limits: dict[str, int],
 ) -> None:
     world = blocked_world(limits)
     world.run(FATAL_TIMEOUT_S - 60, step=30)
-    assert said(world) == ("Draining", "BudgetNeverAllows", True, False)
+    assert state_of(world) == ("Draining", "BudgetNeverAllows", True, False)
     world.run(120, step=30)
-    assert said(world) == ("Draining", "BudgetNeverAllows", True, True)
+    assert state_of(world) == ("Draining", "BudgetNeverAllows", True, True)
     world.run(24 * HOUR_S, step=60)
-    assert said(world) == ("Draining", "BudgetNeverAllows", True, True)
+    assert state_of(world) == ("Draining", "BudgetNeverAllows", True, True)
     assert "relax the PDB" in world.message(NODE)
     assert world.writes(d.EvictPod) == []
-    told = [event.reason for event in world.writes(d.EmitEvent)]
-    assert told == ["QuarantineMarked", "QuarantineDraining", "QuarantineNeedsHuman"]
+    reasons = [event.reason for event in world.writes(d.EmitEvent)]
+    assert reasons == ["QuarantineMarked", "QuarantineDraining", "QuarantineNeedsHuman"]
     assert len(world.writes(d.WriteSessionStatus)) <= 6, "a day of waiting is no day of writing"
 
     del world.pdbs["team-a", "keep"]
     world.run_until(NODE, "Quarantined", limit=120)
-    assert said(world) == ("Quarantined", "", False, False)
+    assert state_of(world) == ("Quarantined", "", False, False)
     assert len(world.writes(d.EvictPod)) == 1
     assert world.phases(NODE) == ["Marked", "Draining", "Quarantined"]
 
@@ -245,7 +245,7 @@ def test_a_pause_hides_no_work_of_an_operator() -> None:
     assert needed is not None
     world.pause()
     world.run(600, step=10)
-    assert said(world) == ("Draining", "Paused", True, False)
+    assert state_of(world) == ("Draining", "Paused", True, False)
     assert condition(world.session(NODE).status, "NeedsHuman") == needed
     world.pauses.clear()
     world.pdbs.clear()
@@ -253,7 +253,7 @@ def test_a_pause_hides_no_work_of_an_operator() -> None:
     assert not world.condition(NODE, "NeedsHuman")
 
 
-def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() -> None:
+def test_force_without_its_component_is_reported_with_the_blocker() -> None:
     world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
     world.add_pod("worker", NODE)
     world.add_pdb("keep", minAvailable=1)
@@ -275,7 +275,7 @@ def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() ->
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "reason", "remedy"),
+    ("code", "answer", "reason", "remedy"),
     [
         (403, 'admission webhook "guard" denied the request: no', "EvictionRefused", "webhook"),
         (422, 'Pod "worker" is invalid', "EvictionRefused", "webhook"),
@@ -283,23 +283,23 @@ def test_force_without_its_component_says_so_and_goes_on_naming_what_blocks() ->
     ],
 )
 def test_who_refuses_a_deletion_by_force_is_who_is_to_be_asked(
-    code: int, said: str, reason: str, remedy: str
+    code: int, answer: str, reason: str, remedy: str
 ) -> None:
     world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
     world.add_pod("worker", NODE)
     world.add_pdb("keep", minAvailable=1)
-    world.refusing[d.SetDisruptionTarget] = (code, said)
+    world.refusing[d.SetDisruptionTarget] = (code, answer)
     world.incident(NODE)
     world.run(330, step=2)
     assert world.condition(NODE, "Blocked") == reason
-    assert said in world.message(NODE)
+    assert answer in world.message(NODE)
     assert remedy in world.message(NODE)
     assert "force component" not in world.message(NODE)
     world.refusing.clear()
     world.run_until(NODE, "Quarantined", limit=120)
 
 
-def test_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
+def test_the_next_leader_keeps_the_report_until_it_has_an_answer() -> None:
     world = fleet(drain={"fatalTimeout": "5m", "onTimeout": "Force"})
     world.add_pod("worker", NODE)
     world.add_pdb("keep", minAvailable=1)
@@ -308,12 +308,14 @@ def test_walk_the_next_leader_says_no_less_before_it_has_asked() -> None:
     world.run(330, step=2)
     before = world.message(NODE)
     world.restart()
-    said = set()
+    reports = set()
     for _ in range(20):
         world.run(0.5, step=0.5)
-        said.add((world.condition(NODE, "Blocked"), world.message(NODE)))
-    assert {reason for reason, _ in said} == {"MissingPermission"}
-    assert all("drain.onTimeout is Force, but the API server refuses" in text for _, text in said)
-    assert before in {text for _, text in said}
+        reports.add((world.condition(NODE, "Blocked"), world.message(NODE)))
+    assert {reason for reason, _ in reports} == {"MissingPermission"}
+    assert all(
+        "drain.onTimeout is Force, but the API server refuses" in text for _, text in reports
+    )
+    assert before in {text for _, text in reports}
     world.refusing.clear()
     world.run_until(NODE, "Quarantined", limit=120)

@@ -69,7 +69,7 @@ def test_a_condition_that_goes_away_in_time_opens_nothing() -> None:
     assert not world.sessions(NODE)
 
 
-def test_unknown_says_nothing_and_closes_nothing() -> None:
+def test_unknown_opens_nothing_and_closes_nothing() -> None:
     world = ExternalWorld()
     world.condition_is("True")
     world.run(150, step=5)
@@ -81,7 +81,7 @@ def test_unknown_says_nothing_and_closes_nothing() -> None:
     assert world.phase(NODE) == "Released", "somebody took it off the node"
 
 
-def test_it_needs_no_verdict_and_a_node_with_an_agent_waits_for_its() -> None:
+def test_it_needs_no_health_status_unless_the_node_has_an_agent() -> None:
     world = ExternalWorld()
     world.silence(NODE)
     world.run(800, step=20)
@@ -107,7 +107,7 @@ def test_a_node_that_never_had_an_agent_comes_back_by_the_condition_alone() -> N
     assert world.phase(NODE) == "Released"
 
 
-def test_a_missing_verdict_of_a_node_that_had_an_agent_releases_nothing() -> None:
+def test_a_missing_health_status_of_a_node_with_an_agent_releases_nothing() -> None:
     world = ExternalWorld()
     world.label(NODE, gpuward_io__health="healthy")
     world.nodes[NODE]["metadata"]["labels"]["gpuward.io/health"] = "healthy"
@@ -136,7 +136,7 @@ def test_many_nodes_at_once_are_a_correlated_cause() -> None:
     ]
 
 
-def test_shadow_says_it_and_touches_nothing() -> None:
+def test_shadow_reports_it_and_changes_nothing() -> None:
     world = ExternalWorld(mode="Shadow")
     world.condition_is("True")
     world.run(300, step=5)
@@ -145,7 +145,7 @@ def test_shadow_says_it_and_touches_nothing() -> None:
     assert not world.writes(d.TaintAndCordon, d.EvictPod)
 
 
-def test_a_person_ends_it_and_is_heard_while_it_stays() -> None:
+def test_an_operator_ends_it_while_the_trigger_stays() -> None:
     world = ExternalWorld()
     world.condition_is("True")
     world.run(150, step=5)
@@ -257,7 +257,7 @@ def test_a_notice_of_last_year_opens_nothing() -> None:
     assert not world.quarantines
 
 
-def test_hostile_words_are_bounded_and_escaped() -> None:
+def test_hostile_texts_are_bounded_and_escaped() -> None:
     world = ExternalWorld()
     world.condition_is("True", reason="\x1b[2J" * 100, message="\u202eevil\n" * 10_000)
     world.run(150, step=5)
@@ -283,7 +283,7 @@ def test_an_agent_cannot_claim_to_be_somebody_else() -> None:
     assert not world.quarantines
 
 
-def test_its_action_says_where_the_ladder_begins() -> None:
+def test_its_action_selects_the_first_step() -> None:
     steps = {"RestartNode": {"adapter": "NodeConditions"}}
     repair = {"mode": "Ask", "steps": steps}
     world = ExternalWorld(trigger(action="RestartNode"), repair=repair)
@@ -294,7 +294,7 @@ def test_its_action_says_where_the_ladder_begins() -> None:
     world.condition_is("True")
     world.run(200, step=5)
     assert world.condition(NODE, "NeedsHuman") == "NoStepLeft"
-    # Nobody's word here closes what another detector says: it is reported what does.
+    # Closing depends on the other detector, so the record names it.
     assert "it ends with condition GpuBroken of the Node becoming False" in world.message(NODE)
 
 
@@ -327,12 +327,12 @@ def test_pause_and_opt_out_hold_for_others_too() -> None:
         ({"match": "taint a.example/t"}, "taint a.example/t being removed from the Node"),
     ],
 )
-def test_what_takes_each_kind_of_word_back(given: dict[str, Any], ends: str) -> None:
+def test_what_ends_each_kind_of_trigger(given: dict[str, Any], ends: str) -> None:
     policy = policy_of(external=[trigger(**given)])
     (known,) = policy.external
     cause = Cause(source="External", incident=_id("uid", known))
-    (said,) = closing_clauses([cause, Cause(source="Human")], "uid", policy)
-    assert said.endswith(ends)
+    (text,) = closing_clauses([cause, Cause(source="Human")], "uid", policy)
+    assert text.endswith(ends)
 
 
 DRILL = "example.com/gpu-drill"
@@ -361,12 +361,12 @@ def record(world: RecordWorld) -> RecordStatus:
     return world.snapshot().records[node_record_name(NODE)].status
 
 
-def test_a_drill_is_on_the_record_of_the_node_until_a_person_says_repaired() -> None:
+def test_a_drill_is_recorded_until_an_operator_reports_the_repair() -> None:
     world = drilled()
     assert "1 fault in 90 days (FireDrill)" in record(world).message
     world.run(60, step=30)
-    said = f"{format_time(world.now)} fire drill (ann)"
-    world.annotate(NODE, "gpuward.io/repaired", said)
+    text = f"{format_time(world.now)} fire drill (ann)"
+    world.annotate(NODE, "gpuward.io/repaired", text)
     world.run(60, step=30)
     world.keep_records()
     assert "no counted fault in 90 days" in record(world).message

@@ -215,7 +215,7 @@ def test_mates_that_failed_while_nobody_ran_are_collected() -> None:
 
 
 class TestBeforeTheTaint:
-    def test_a_degraded_gang_that_does_not_fit_waits_whole(self) -> None:
+    def test_a_degraded_gang_that_does_not_fit_waits_as_a_unit(self) -> None:
         """Nothing of the gangs is known when the first node is judged, as in the real program."""
         world = fleet(10, budget=share(10))
         world.unread = set(MATES)
@@ -253,7 +253,7 @@ class TestBeforeTheTaint:
         world.run(1)
         assert ours(world) == ["n0"]
 
-    def test_gangs_that_cannot_be_read_hold_a_mark_no_longer_than_ten_seconds(
+    def test_unreadable_gangs_delay_a_taint_for_ten_seconds_at_most(
         self,
     ) -> None:
         world = fleet(10)

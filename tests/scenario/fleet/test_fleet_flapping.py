@@ -1,4 +1,4 @@
-"""Faults that come and go in a fleet, and faults of whole racks."""
+"""Faults that come and go in a fleet, and faults of complete racks."""
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_a_session_that_is_taken_up_again_asks_for_what_the_new_fault_asks() -> 
     assert world.condition("odd", "Blocked") == "OnlyNodeOfPool"
 
 
-def test_what_a_person_ended_or_what_is_long_over_is_not_taken_up_again() -> None:
+def test_sessions_ended_by_operators_and_old_sessions_do_not_count() -> None:
     world = with_an_odd_one()
     world.incident("odd")
     world.run(5)
@@ -105,7 +105,7 @@ def test_sessions_of_one_node_are_no_storm(count: int) -> None:
     assert world.is_quarantined("n1")
 
 
-def test_marks_of_one_node_leave_the_others_their_places() -> None:
+def test_quarantines_of_one_node_leave_places_for_others() -> None:
     world = with_an_odd_one(
         budget={**DEFAULT, "perReason": {"count": 3, "window": "24h"}},
         release={"healthyFor": "1s", "replaceAfter": 99},
@@ -151,7 +151,7 @@ def racks(count: int, **policy: object) -> World:
     return world
 
 
-def test_racks_that_fail_as_a_whole_are_all_named_in_every_sentence_and_one_event() -> None:
+def test_completely_faulty_racks_are_named_in_every_message_and_one_event() -> None:
     world = racks(8, budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}})
     world.run(5)
     for index in range(24):
@@ -160,18 +160,18 @@ def test_racks_that_fail_as_a_whole_are_all_named_in_every_sentence_and_one_even
     world.run(30)
     (finding,) = judge_fleet(world.snapshot()).breaker.findings
     assert len(finding.nodes) == 24
-    said = (
+    message = (
         "Xid79GPUFallenOffBus on all 24 nodes with one of 3 values of example.com/rack "
         "(r0, r1, r2)"
     )
-    assert finding.message == said
+    assert finding.message == message
     for last_of_a_rack in ("n07", "n15", "n23"):
-        assert said in world.message(last_of_a_rack)
-    told = [e["message"] for e in world.events.values() if e["reason"] == "CorrelatedCause"]
-    assert len(told) == 2, "of the first rack, and of several, however many follow"
+        assert message in world.message(last_of_a_rack)
+    reported = [e["message"] for e in world.events.values() if e["reason"] == "CorrelatedCause"]
+    assert len(reported) == 2, "of the first rack, and of several, however many follow"
 
 
-def test_racks_that_are_hot_as_a_whole_have_their_cause_in_common() -> None:
+def test_completely_hot_racks_have_a_common_cause() -> None:
     world = racks(8, budget=ROOMY)
     for index in (*range(23), 60):
         name = f"n{index:02}"
@@ -192,7 +192,7 @@ def test_racks_that_are_hot_as_a_whole_have_their_cause_in_common() -> None:
         pytest.param(range(0, 16, 2), id="everywhere"),
     ],
 )
-def test_what_is_everywhere_is_not_said_to_be_of_some_racks(ill: range) -> None:
+def test_a_fault_everywhere_has_no_rack_as_its_cause(ill: range) -> None:
     world = racks(2, budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}})
     for index in ill:
         world.incident(f"n{index:02}", reason="Xid79GPUFallenOffBus")
@@ -203,7 +203,7 @@ def test_what_is_everywhere_is_not_said_to_be_of_some_racks(ill: range) -> None:
 
 
 def test_a_label_that_contradicts_the_evidence_does_not_stop_the_judgement() -> None:
-    """Whoever counts by a label of their own, named as what the evidence says, and late."""
+    """A custom label with the value of the evidence, set late."""
     budget = {**ROOMY, "per": ["driver"], "maxNew": {"count": 3, "window": "10m"}}
     world = World(policy_of(budget=budget))
     for index in range(10):
@@ -237,7 +237,7 @@ def test_a_driver_that_was_rolled_back_is_named_still_and_nothing_goes_on() -> N
         world.label(name, **{driver: "580.95.05"})
         world.healths[name]["status"]["driverVersion"] = "580.95.05"
     world.run(700)
-    verdict = judge_fleet(world.snapshot())
-    assert verdict.breaker.open, "it cools down"
-    (after,) = verdict.breaker.findings
+    assessment = judge_fleet(world.snapshot())
+    assert assessment.breaker.open, "it cools down"
+    (after,) = assessment.breaker.findings
     assert (after.shared, after.nodes, after.going_on) == (before.shared, before.nodes, 0)

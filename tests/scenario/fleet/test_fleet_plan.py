@@ -1,4 +1,4 @@
-"""`plan` says exactly what the running remediator then does: states beside holds, people, budgets,
+"""`plan` matches what the remediator does next: states with holds, people, budgets,
 mode and breaker, each in a world with a real replica that goes on after the plan was made.
 """
 
@@ -79,7 +79,7 @@ def leased(world: World, name: str) -> None:
     world.leases[name] = {"metadata": {"name": name}, "spec": spec}
 
 
-def by_person(world: World, name: str) -> None:
+def by_operator(world: World, name: str) -> None:
     world.open_by_operator(name, f"{name}-by-hand")
 
 
@@ -135,14 +135,14 @@ STATES: dict[str, Row] = {
     "new": Row(_nothing, fault),
     "new mild": Row(_nothing, mild),
     "new reported": Row(_nothing, reported),
-    "new by hand": Row(_nothing, by_person),
+    "new by hand": Row(_nothing, by_operator),
     "new and opted out": Row(opted_out, fault),
     "new and paused": Row(lull, fault),
     "new and silent": Row(silent, fault),
     "new and kured": Row(kured, fault),
     "new and leased": Row(leased, fault),
     "new and not selected": Row(unselected, fault),
-    "new by hand, not selected": Row(unselected, by_person),
+    "new by hand, not selected": Row(unselected, by_operator),
     "new, cordoned by hand": Row(cordoned, fault),
     "new, its agent silent": Row(_nothing, both(fault, mute)),
     # Pending, because something kept it there.
@@ -150,11 +150,11 @@ STATES: dict[str, Row] = {
     "pending, no longer paused": Row(both(lull, fault), lull_over),
     "pending, well again": Row(both(lull, fault), well),
     "pending, returned to service": Row(both(lull, fault), released),
-    "pending by hand, opted out": Row(both(opted_out, by_person)),
-    "pending by hand, opted in": Row(both(opted_out, by_person), opted_in),
+    "pending by hand, opted out": Row(both(opted_out, by_operator)),
+    "pending by hand, opted in": Row(both(opted_out, by_operator), opted_in),
     "pending, leased": Row(both(leased, fault)),
     "pending, gone": Row(both(lull, fault), gone),
-    # Marked and not drained.
+    # Tainted and not drained.
     "quarantined, silent": Row(both(silent, fault)),
     "quarantined, heard again": Row(both(silent, fault), heard),
     "quarantined, well again": Row(both(silent, fault), well),
@@ -212,7 +212,7 @@ def _each() -> Iterator[tuple[str, str, Row]]:
 
 
 def what_happens(world: World) -> dict[str, str]:
-    """Let the replica go on, and say of each node what it did in the plan's words."""
+    """Run the replica, and return for each node what it did, in the terms of the plan."""
     before = {name: world.phase(name) for name in world.nodes}
     sessions = {name: world.sessions(name) for name, _, _ in _each()}
     sent = len(world.sent)
@@ -251,7 +251,7 @@ def _did(world: World, name: str, writes: list[d.Write], before: str, sessions: 
     return f"stay {phase}" if phase == before else f"go on to {phase}"
 
 
-def said_of(plan: dict[str, dict[str, Any]], name: str) -> str:
+def line_of(plan: dict[str, dict[str, Any]], name: str) -> str:
     found = plan.get(name, {"would": "nothing", "then": ""})
     return ", then ".join(filter(None, (found["would"], found["then"])))
 
@@ -259,9 +259,9 @@ def said_of(plan: dict[str, dict[str, Any]], name: str) -> str:
 def compared(plan: dict[str, dict[str, Any]], happened: dict[str, str]) -> dict[str, Any]:
     """Where they differ, by the state of the node."""
     return {
-        case: (said_of(plan, name), happened[name])
+        case: (line_of(plan, name), happened[name])
         for name, case, _ in _each()
-        if said_of(plan, name) != happened[name]
+        if line_of(plan, name) != happened[name]
     }
 
 
@@ -289,10 +289,10 @@ def settled(reached: World, mode: str, budget: str) -> World:
     world = reached.fork()
     world.policy = _policy(mode, **BUDGETS[budget])
     world.run(5)
-    # Whose turn is first among those who ask within one second, nobody can foresee.
+    # The order of requests within one second is not defined.
     for people in (True, False):
         for name, _, row in _each():
-            if (row.at is by_person) is people:
+            if (row.at is by_operator) is people:
                 row.at(world, name)
         world.now += 2 * people
     world.sync_pdbs()
@@ -300,7 +300,7 @@ def settled(reached: World, mode: str, budget: str) -> World:
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_plan_says_what_is_done_under_enforce(reached: World, budget: str) -> None:
+def test_plan_matches_the_remediator_in_enforce(reached: World, budget: str) -> None:
     world = settled(reached, "Enforce", budget)
     plan = planned(world)
     assert compared(plan, what_happens(world)) == {}
@@ -310,9 +310,7 @@ def test_plan_says_what_is_done_under_enforce(reached: World, budget: str) -> No
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_plan_says_what_is_done_in_shadow_and_what_enforce_would_do(
-    reached: World, budget: str
-) -> None:
+def test_plan_matches_shadow_and_what_enforce_would_do(reached: World, budget: str) -> None:
     world = settled(reached, "Shadow", budget)
     plan = planned(world)
     fork = world.fork()

@@ -73,7 +73,7 @@ class TestBudget:
         assert ours(world) == ["a0", "a1", "b0"]
         assert "rack=a" in world.message("a2")
 
-    def test_a_person_counts_and_is_not_blocked(self) -> None:
+    def test_a_request_counts_and_is_not_blocked(self) -> None:
         world = fleet(20, budget=share(5))
         world.open_by_operator("n1", "one")
         world.open_by_operator("n2", "two")
@@ -93,14 +93,14 @@ class TestBudget:
         world.close_all("n1")
         world.run_until("n2", "Quarantined", limit=700, step=5)
 
-    def test_a_mark_under_way_is_counted(self) -> None:
+    def test_a_taint_in_flight_is_counted(self) -> None:
         world = fleet(20, budget=share(5))
         world.replica.world.reserved.add("n7")
         world.incident("n1")
         world.run(3)
         assert world.phase("n1") == "Pending"
 
-    def test_a_mark_without_its_record_keeps_its_place(self) -> None:
+    def test_a_taint_without_its_record_keeps_its_place(self) -> None:
         world = fleet(20, budget={**ROOMY, "perReason": {"count": 1, "window": "24h"}})
         world.incident("n5", "RowRemap", severity="Degraded")
         world.crash_after = 2
@@ -114,7 +114,7 @@ class TestBudget:
 
 
 class TestBreaker:
-    def test_s07_a_storm_stops_new_harm_and_is_judged_afresh(self) -> None:
+    def test_s07_a_storm_pauses_new_quarantines_and_is_assessed_again(self) -> None:
         budget = {
             "maxUnavailable": {"percent": 20, "atMost": 50},
             "maxNew": {"count": 3, "window": "10m"},
@@ -169,7 +169,7 @@ class TestBreaker:
         assert world.condition("n6", "Blocked") == "PerReason"
         assert "kubectl gpuward quarantine n6 --reason" in world.message("n6")
 
-    def test_a_person_confirms_one_more(self) -> None:
+    def test_an_operator_confirms_one_more(self) -> None:
         world = fleet(100, budget={**ROOMY, "perReason": {"count": 1, "window": "24h"}})
         for index in range(3):
             world.incident(f"n{index}", reason="ThermalSlowdown")
@@ -218,7 +218,7 @@ class TestCorrelatedCause:
         assert len(on_deployment) == 1
         assert on_deployment[0]["involvedObject"]["kind"] == "Deployment"
 
-    def test_the_cause_is_named_while_a_person_confirms_its_worst_nodes(self) -> None:
+    def test_the_cause_is_named_while_an_operator_confirms_its_worst_nodes(self) -> None:
         world = World(policy_of(budget={**ROOMY, "maxNew": {"count": 3, "window": "10m"}}))
         for index in range(10):
             world.add_node(f"n{index}", labels={"gpuward.io/driver": f"590.{index < 6}"})
@@ -237,9 +237,9 @@ class TestCorrelatedCause:
                 }
                 session["spec"]["causes"].append(human)
         world.run(5)
-        verdict = judge_fleet(world.snapshot())
-        assert verdict.breaker.open
-        assert [(f.shared, f.nodes) for f in verdict.breaker.findings] == [
+        assessment = judge_fleet(world.snapshot())
+        assert assessment.breaker.open
+        assert [(f.shared, f.nodes) for f in assessment.breaker.findings] == [
             (before.shared, before.nodes)
         ]
 
@@ -262,10 +262,10 @@ class TestCorrelatedCause:
         (finding,) = judge_fleet(world.snapshot()).breaker.findings
         assert (finding.shared, len(finding.nodes)) == ("gpuward.io/driver=590.44.01", 6)
         assert "9 of 30 do" in finding.message
-        said = world.message("n5")
-        assert "gpuward.io/driver=590.44.01" in said
-        assert "New quarantines are paused until" in said
-        assert "unless a GPUWardPause covers them" in said
+        message = world.message("n5")
+        assert "gpuward.io/driver=590.44.01" in message
+        assert "New quarantines are paused until" in message
+        assert "unless a GPUWardPause covers them" in message
 
     def test_a_type_that_chance_explains_is_not_named_before_what_all_of_them_share(self) -> None:
         """Five of six are of the type that most have; all six report by one agent."""

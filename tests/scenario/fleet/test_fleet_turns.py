@@ -1,4 +1,4 @@
-"""Whose turn it is: refusals, our own node, order, gangs and the limit of drains."""
+"""Turns to quarantine: refusals, the own node, order, gangs and the limit of drains."""
 
 import pytest
 
@@ -15,7 +15,9 @@ class TestRefusals:
             ({"karpenter.sh/nodepool": "lonely"}, "OnlyNodeOfPool"),
         ],
     )
-    def test_s47_refused_unless_a_person_asks(self, labels: dict[str, str], reason: str) -> None:
+    def test_s47_refused_unless_an_operator_requests_it(
+        self, labels: dict[str, str], reason: str
+    ) -> None:
         world = fleet(5, labels={"karpenter.sh/nodepool": "main"})
         world.add_node("special", labels={"karpenter.sh/nodepool": "main", **labels})
         world.incident("special")
@@ -43,7 +45,7 @@ class TestRefusals:
             pytest.param(4, {}, "without a pool label", id="unlabelled among others"),
         ],
     )
-    def test_s47_a_node_without_company_says_which_company_it_lacks(
+    def test_s47_the_only_node_of_a_pool_is_reported(
         self, others: int, labels: dict[str, str], clause: str
     ) -> None:
         world = fleet(others, labels={"karpenter.sh/nodepool": "main"})
@@ -132,8 +134,8 @@ class TestGangs:
         assert world.phase("n0") == "Marked"
         assert world.condition("n0", "Blocked") == "GangWindow"
         assert "JobSet team-a/llm" in world.message("n0")
-        (told,) = [e for e in world.events.values() if e["reason"] == "QuarantineMarked"]
-        assert "as soon as gangs, limits and budgets allow" in told["message"]
+        (event,) = [e for e in world.events.values() if e["reason"] == "QuarantineMarked"]
+        assert "as soon as gangs, limits and budgets allow" in event["message"]
         world.incident("n1")
         world.run(60)
         times = {write.node: at for at, write, _, _ in world.sent if isinstance(write, d.EvictPod)}

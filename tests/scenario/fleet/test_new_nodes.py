@@ -179,7 +179,7 @@ def test_a_test_that_runs_when_its_node_falls_ill_is_ended() -> None:
     assert all("n1" in name for name in world.jobs)
 
 
-def test_a_result_of_another_boot_or_of_a_job_that_is_not_ours_says_nothing() -> None:
+def test_a_result_of_another_boot_or_of_a_foreign_job_does_not_count() -> None:
     world = NewNodeWorld(nodes=2)
     world.sweep_for(60)
     world.reboot("n0")
@@ -197,9 +197,9 @@ def test_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_ke
     assert [world.validated(f"n{index}") for index in range(3)] == ["True", "False", "True"]
     (left,) = world.jobs
     assert "n1" in left
-    told, asked = len(world.sent), len(world.gets)
+    sent, asked = len(world.sent), len(world.gets)
     world.sweep_for(300)
     assert list(world.jobs) == [left]
     of_pods = [selector for path, selector in world.gets[asked:] if path.endswith("/pods")]
     assert not any(LABEL_JOB in each for each in of_pods), "nobody reads what is known"
-    assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[told:])
+    assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[sent:])

@@ -20,14 +20,14 @@ from tests.support.exploration.acts_controllers import (
     Act,
     is_quarantined,
     near_owner,
-    person_said,
+    operator_requested,
     with_item,
     without,
 )
 from tests.support.exploration.invariants import our_taint
 from tests.support.exploration.packing import OLDEST_S, later
 from tests.support.exploration.state import (
-    PERSON,
+    OPERATOR,
     Bundle,
     Memory,
     PodState,
@@ -41,7 +41,7 @@ from tests.support.exploration.state import (
 # ---------------------------------------------------------------------- people
 
 
-def person_uncordons(state: State, index: int) -> Iterator[Act]:
+def operator_uncordons(state: State, index: int) -> Iterator[Act]:
     bundle = state.bundles[index]
     node, ghost = bundle.node, bundle.ghost
     assert node is not None
@@ -51,46 +51,46 @@ def person_uncordons(state: State, index: int) -> Iterator[Act]:
         changed = state.with_node(index, cordoned=False, managers=())
         changed = changed.with_ghost(index, cordoned_by="", uncordoned_since_boot=True)
         if is_quarantined(bundle):
-            changed = person_said(changed, index, doubtful=doubtful)
+            changed = operator_requested(changed, index, doubtful=doubtful)
         yield "an operator uncordons {}", index, changed
 
 
-def person_cordons(state: State, index: int) -> Iterator[Act]:
+def operator_cordons(state: State, index: int) -> Iterator[Act]:
     node = state.bundles[index].node
     assert node is not None
     if not node.cordoned:
-        changed = state.with_node(index, cordoned=True, managers=((PERSON, NOW),))
-        yield "an operator cordons {}", index, changed.with_ghost(index, cordoned_by=PERSON)
+        changed = state.with_node(index, cordoned=True, managers=((OPERATOR, NOW),))
+        yield "an operator cordons {}", index, changed.with_ghost(index, cordoned_by=OPERATOR)
 
 
-def person_untaints(state: State, index: int) -> Iterator[Act]:
+def operator_untaints(state: State, index: int) -> Iterator[Act]:
     bundle = state.bundles[index]
     assert bundle.node is not None
     if our_taint(bundle.node):
         taints = without(bundle.node.taints, TAINT_QUARANTINE)
         changed = state.with_node(index, taints=taints)
-        changed = person_said(changed, index, doubtful=near_owner(bundle))
+        changed = operator_requested(changed, index, doubtful=near_owner(bundle))
         yield "an operator removes the taint of {}", index, changed
 
 
-def person_claims(state: State, index: int) -> Iterator[Act]:
+def operator_claims(state: State, index: int) -> Iterator[Act]:
     """``kubectl apply --server-side`` of a cordon: its managedFields entry carries no time."""
     node = state.bundles[index].node
     assert node is not None
     if not any(at is None for _, at in node.managers):
-        managers = (*node.managers, (PERSON, None))
+        managers = (*node.managers, (OPERATOR, None))
         changed = state.with_node(index, cordoned=True, managers=managers)
-        changed = changed.with_ghost(index, cordoned_by=PERSON)
+        changed = changed.with_ghost(index, cordoned_by=OPERATOR)
         yield "an operator applies a cordon to {} by server-side apply", index, changed
 
 
-def person_on_session(state: State, index: int) -> Iterator[Act]:
+def operator_on_session(state: State, index: int) -> Iterator[Act]:
     bundle = state.bundles[index]
     for session in open_sessions(bundle, index):
         others = tuple(s for s in bundle.sessions if s.name != session.name)
         changed = state
         if bundle.node is not None:
-            changed = person_said(state, index, doubtful=not is_quarantined(bundle))
+            changed = operator_requested(state, index, doubtful=not is_quarantined(bundle))
         changed = changed.with_bundle(index, sessions=others)
         if bundle.lagging is None and state.leads:
             deleted = (*bundle.memory.deleted, session)
@@ -102,11 +102,11 @@ def person_on_session(state: State, index: int) -> Iterator[Act]:
             new = session_of(view.name, session.created, spec, view.status, index)
             changed = state.with_bundle(index, sessions=_replaced(bundle, new))
             if bundle.node is not None:
-                changed = person_said(changed, index, doubtful=False)
+                changed = operator_requested(changed, index, doubtful=False)
             yield "an operator releases {}", index, changed
 
 
-def person_lowers(state: State, index: int) -> Iterator[Act]:
+def operator_lowers(state: State, index: int) -> Iterator[Act]:
     bundle = state.bundles[index]
     for session in open_sessions(bundle, index):
         view = session_view(session, index, "1")
@@ -121,7 +121,7 @@ def _replaced(bundle: Bundle, new: Any) -> tuple[Any, ...]:
     return tuple(new if s.name == new.name else s for s in bundle.sessions)
 
 
-def person_holds(state: State, index: int) -> Iterator[Act]:
+def operator_holds(state: State, index: int) -> Iterator[Act]:
     node = state.bundles[index].node
     assert node is not None
     held = ANNOTATION_HOLD in dict(node.annotations)
@@ -134,14 +134,14 @@ def person_holds(state: State, index: int) -> Iterator[Act]:
 
 
 def pause(state: State) -> Iterator[Act]:
-    word = "resumes" if state.paused else "pauses"
-    yield f"an operator {word} everything", None, state._replace(paused=not state.paused)
+    verb = "resumes" if state.paused else "pauses"
+    yield f"an operator {verb} everything", None, state._replace(paused=not state.paused)
 
 
 def operator(state: State) -> Iterator[Act]:
     """Who writes the policy."""
-    word = "lifts the rule" if state.skips else "adds a rule"
-    yield f"the operator {word} that pods stay", None, state._replace(skips=not state.skips)
+    verb = "lifts the rule" if state.skips else "adds a rule"
+    yield f"the operator {verb} that pods stay", None, state._replace(skips=not state.skips)
 
 
 # ---------------------------------------------------------------------- tenants
@@ -200,7 +200,7 @@ def _stands_down(status: QuarantineStatus) -> bool:
 
 
 def synced(state: State, index: int) -> State:
-    """The watch delivers what it held back."""
+    """The watch delivers delayed events."""
     bundle = state.bundles[index]
     assert bundle.lagging is not None
     there = {session.name for session in bundle.sessions}
@@ -246,8 +246,8 @@ def time_passes(state: State, seconds: int, cancel_expiry_s: float) -> State:
         if ghost.owner == "begun":
             state = state.with_ghost(index, owner="seen" if state.leads else "missed")
         heeded = not open_sessions(bundle, index)
-        if heeded and ghost.word is not None and ghost.word.at <= -cancel_expiry_s:
-            state = state.with_ghost(index, word=None, about=(), excused=())
+        if heeded and ghost.request is not None and ghost.request.at <= -cancel_expiry_s:
+            state = state.with_ghost(index, request=None, about=(), excused=())
         if ghost.booted is not None and ghost.booted.at < -BOOT_S:
             state = state.with_ghost(index, booted=None)
         if ghost.owner_left is not None and ghost.owner_left.at < -OWNER_GONE_S:
@@ -279,13 +279,13 @@ PER_NODE: dict[str, Callable[[State, int], Iterator[Act]]] = {
     "autoscaler": controllers.autoscaler,
     "kured": controllers.kured,
     "node deleted": controllers.node_deleted,
-    "operator uncordons": person_uncordons,
-    "operator cordons": person_cordons,
-    "operator untaints": person_untaints,
-    "operator claims": person_claims,
-    "operator's session": person_on_session,
-    "operator lowers": person_lowers,
-    "operator holds": person_holds,
+    "operator uncordons": operator_uncordons,
+    "operator cordons": operator_cordons,
+    "operator untaints": operator_untaints,
+    "operator claims": operator_claims,
+    "operator's session": operator_on_session,
+    "operator lowers": operator_lowers,
+    "operator holds": operator_holds,
     "lag": lag,
 }
 FOR_ALL: dict[str, Callable[[State], Iterator[Act]]] = {

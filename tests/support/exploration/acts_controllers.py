@@ -25,7 +25,7 @@ Act = tuple[str, int | None, State]
 NOW = Moment(0, False)
 OWNER_GONE_S = 95
 """So long after an owner's work an operator's uncordon may be taken for the owner's: 60 s, and 90
-s where no leader looked meanwhile."""
+s without a leader meanwhile."""
 BOOT_S = 140
 """So long after a boot the driver manager may still uncordon."""
 NEW_LEADER_S = 60
@@ -55,8 +55,8 @@ def near_owner(bundle: Bundle) -> bool:
     return owner_at_work(bundle.node) or (left is not None and left.at >= -OWNER_GONE_S)
 
 
-def person_said(state: State, index: int, *, doubtful: bool) -> State:
-    """An operator said that the node is to be in service."""
+def operator_requested(state: State, index: int, *, doubtful: bool) -> State:
+    """An operator requested that the node is in service."""
     bundle = state.bundles[index]
     state = state.with_ghost(index, excused=bundle.health.active, taken=False)
     known = {
@@ -65,7 +65,7 @@ def person_said(state: State, index: int, *, doubtful: bool) -> State:
         for cause in session_view(session, index, "1").spec.causes
     }
     about = tuple(n for n in range(INCIDENTS) if f"inc-{NODES[index]}-{n}" in known)
-    return state if doubtful else state.with_ghost(index, word=NOW, about=about)
+    return state if doubtful else state.with_ghost(index, request=NOW, about=about)
 
 
 # ---------------------------------------------------------------------- faults and machines
@@ -115,16 +115,16 @@ def _rebooted(state: State, index: int) -> State:
 
 def agent(state: State, index: int) -> Iterator[Act]:
     health = state.bundles[index].health
-    word = "falls silent" if health.alive else "speaks again"
+    verb = "falls silent" if health.alive else "speaks again"
     changed = health._replace(alive=not health.alive)
-    yield f"the agent of {{}} {word}", index, state.with_bundle(index, health=changed)
+    yield f"the agent of {{}} {verb}", index, state.with_bundle(index, health=changed)
 
 
 # ---------------------------------------------------------------------- foreign controllers
 
 
 def driver_manager(state: State, index: int) -> Iterator[Act]:
-    """Uncordons its node once after each boot, whoever cordoned it."""
+    """Uncordons its node once after each boot, even if another client cordoned it."""
     bundle = state.bundles[index]
     node, ghost = bundle.node, bundle.ghost
     assert node is not None
@@ -163,9 +163,9 @@ def _begun(state: State, index: int) -> State:
 
 
 def _overlaid(state: State, index: int) -> State:
-    """A word that gpuward has not heeded yet looks like the doing of whoever comes now."""
+    """A request that gpuward has not processed yet cannot be distinguished from later changes."""
     if open_sessions(state.bundles[index], index):
-        return state.with_ghost(index, word=None, about=())
+        return state.with_ghost(index, request=None, about=())
     return state
 
 

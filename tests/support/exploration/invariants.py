@@ -85,12 +85,12 @@ class Watcher:
                 "evictions-on-plan", f"a pod is evicted while its session is {view.status.phase}"
             )
         if view.spec.level != "Drain" or view.spec.release is not None:
-            raise Violation("evictions-on-plan", "a pod is evicted though an operator said no")
+            raise Violation("evictions-on-plan", "a pod is evicted though an operator forbade it")
         if state.paused:
             raise Violation("evictions-on-plan", "a pod is evicted during a pause")
         if bundle.node is None or owner_at_work(bundle.node):
             raise Violation("evictions-on-plan", "a pod is evicted while another owner works")
-        # A PDB refuses by itself; whether the pod is one to go is the plan's word.
+        # A PDB refuses by itself; the plan decides which pods are evicted.
         plan = self.machine.plan(state._replace(pdb_minimum=0), index, view, DrainMemory())
         if eviction.uid not in {wanted.uid for wanted in plan.evict}:
             raise Violation("evictions-on-plan", "a pod is evicted that the plan leaves alone")
@@ -114,7 +114,7 @@ class Watcher:
             bundle = state.bundles[i]
             seen = bundle.lagging[0] if bundle.lagging else bundle.node
             node = bundle.node
-            # What the watch has not told yet nobody can count.
+            # Undelivered events do not count.
             known = seen is not None and not in_service(seen)
             if node is not None and (our_taint(node) or (known and not in_service(node))):
                 gone.add(i)
@@ -128,8 +128,8 @@ class Watcher:
     def _override_holds(self, state: State, index: int, write: d.TaintAndCordon) -> None:
         bundle = state.bundles[index]
         ghost = bundle.ghost
-        if ghost.word is None or bundle.lagging is not None:
-            # What the watch holds back nobody can heed; the next answer tells.
+        if ghost.request is None or bundle.lagging is not None:
+            # Undelivered requests are checked after the next event.
             return
         name = pack(write.session, index)
         session = next((s for s in bundle.sessions if s.name == name), None)
@@ -198,8 +198,8 @@ def _has_sentence(session: SessionState, index: int) -> None:
             )
 
 
-def says(session: SessionState, index: int) -> bool:
-    """Whether the session says what it waits for."""
+def reports_blocker(session: SessionState, index: int) -> bool:
+    """Whether the session reports what it waits for."""
     status = status_of(session, index)
     return any(c.type in SAYING and c.status == "True" and c.reason for c in status.conditions)
 
@@ -221,7 +221,7 @@ def when_quiet(state: State) -> None:
         lost = ghost.taken and in_service(bundle.node) and bool(needing(bundle))
         if not lost or not health_fresh(bundle):
             continue
-        if not any(says(session, index) for session in opened):
+        if not any(reports_blocker(session, index) for session in opened):
             raise Violation(
                 "no-silent-return", f"{NODES[index]} is in service and nobody reported it"
             )
@@ -237,8 +237,8 @@ def at_rest(state: State) -> str:
             rests = phase == Phase.QUARANTINED or (
                 phase == Phase.MARKED and view.spec.level == "Cordon"
             )
-            if not rests and not says(session, index):
-                return f"the session of {NODES[index]} stays {phase} and says no blocker"
+            if not rests and not reports_blocker(session, index):
+                return f"the session of {NODES[index]} stays {phase} and reports no blocker"
         if bundle.node is None or opened:
             continue
         if needing(bundle) and health_fresh(bundle):

@@ -21,8 +21,8 @@ from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import kept_from_eviction, plan_drain
 from rules.session.causes import worst
 from rules.session.observation import FleetSnapshot, Permit, is_open, observe, sessions_by_node
+from tests.support.exploration.leader_view import GANG_OWNER, REPLICA_SET, LeaderView
 from tests.support.exploration.packing import NODES, NOW, Moment, pack, unpack
-from tests.support.exploration.sight import GANG_OWNER, REPLICA_SET, Sight
 from tests.support.exploration.state import (
     NOW_MOMENT,
     Bundle,
@@ -39,11 +39,11 @@ from tests.support.exploration.state import (
 
 
 @dataclass(frozen=True)
-class Machine(Sight):
+class Machine(LeaderView):
     """gpuward in one setting. ``watcher`` is reported of every write before and after it lands."""
 
     watcher: Any
-    _looked: dict[Any, tuple[Any, Bundle]] = field(init=False, default_factory=dict)
+    _checked: dict[Any, tuple[Any, Bundle]] = field(init=False, default_factory=dict)
 
     # ------------------------------------------------------------------ one check
 
@@ -65,11 +65,11 @@ class Machine(Sight):
             self.gangs_known(state, index),
             dies_after,
         )
-        known = self._looked.get(key)
+        known = self._checked.get(key)
         if known is None:
             trail: list[tuple[d.Write, Bundle]] = []
             reached = self._look(state.with_bundle(index, ghost=Ghost()), index, dies_after, trail)
-            known = self._looked[key] = (tuple(trail), reached.bundles[index])
+            known = self._checked[key] = (tuple(trail), reached.bundles[index])
         for write, after in known[0]:
             before = state
             ghost = state.bundles[index].ghost

@@ -3,7 +3,7 @@
 A state of the exploration must be equal to another whenever the rules cannot tell them apart. So
 every moment is kept as seconds before now (bounded by `OLDEST_S`, beyond every window of the
 explored policy), and every name that belongs to one of the two nodes is kept as the same neutral
-word for both: exchanging the nodes is then exchanging two tuples. Sentences are dropped.
+value for both: exchanging the nodes is then exchanging two tuples. Sentences are dropped.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ def _session_names(node: str, uid: int, incident: str) -> list[str]:
 
 
 NEUTRAL = tuple(_neutral_names(index) for index in range(2))
-REAL = tuple({word: name for name, word in names.items()} for names in NEUTRAL)
+REAL = tuple({neutral: name for name, neutral in names.items()} for names in NEUTRAL)
 
 
 def pack(value: Any, index: int) -> Any:
@@ -198,4 +198,4 @@ def slim(status: QuarantineStatus) -> QuarantineStatus:
 
 
 def _kept(message: str) -> str:
-    return "said" if message else ""
+    return "message" if message else ""

@@ -33,9 +33,9 @@ from tests.support.exploration.invariants import (
     at_rest,
     when_quiet,
 )
+from tests.support.exploration.leader_view import Setting
 from tests.support.exploration.machine import Machine
 from tests.support.exploration.packing import NODES
-from tests.support.exploration.sight import Setting
 from tests.support.exploration.state import (
     Bundle,
     HealthState,
@@ -71,11 +71,11 @@ class Report:
     counterexample: Counterexample | None = None
 
     def __str__(self) -> str:
-        said = (
+        summary = (
             f"{self.states} states, {self.steps} steps, depth {self.depth}, {self.seconds:.1f} s"
         )
-        said += "" if self.complete else " (bounded)"
-        return f"{said}\n{self.counterexample}" if self.counterexample else said
+        summary += "" if self.complete else " (bounded)"
+        return f"{summary}\n{self.counterexample}" if self.counterexample else summary
 
 
 @dataclass(frozen=True)
@@ -361,7 +361,7 @@ FOREIGN = frozenset(
     }
 )
 """Controllers of others, and the operator whose doing theirs could be taken for."""
-PEOPLE = frozenset({name for name in EVERYBODY if name.startswith(("person", "tenant"))}) | {
+PEOPLE = frozenset({name for name in EVERYBODY if name.startswith(("operator", "tenant"))}) | {
     "faults",
     "pause",
     "operator",

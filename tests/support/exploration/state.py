@@ -1,6 +1,6 @@
 """A state of the small world: two nodes with all that belongs to them, pods, one PDB, one leader.
 
-Everything is immutable and hashable; `packing` says how moments and names are kept.
+Everything is immutable and hashable; `packing` encodes moments and names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.exploration.packing import NODES, NOW, OLDEST_S, Moment, pack
 NOW_MOMENT = Moment(0, True)
 LONG_UP_S = 100_000
 """Since when everything is there that the rules do not call young."""
-PERSON, DRIVER, KURED, AUTOSCALER = "kubectl", "driver-manager", "kured", "cluster-autoscaler"
+OPERATOR, DRIVER, KURED, AUTOSCALER = "kubectl", "driver-manager", "kured", "cluster-autoscaler"
 
 
 class NodeState(NamedTuple):
@@ -86,8 +86,8 @@ class Ghost(NamedTuple):
     """Another than gpuward whose cordon took effect and is still meant."""
     taken: bool = False
     """gpuward took the node out of service for a fault that is still there."""
-    word: Moment | None = None
-    """When an operator said without ambiguity that it is to be in service,"""
+    request: Moment | None = None
+    """When an operator clearly requested that the node is in service,"""
     about: tuple[int, ...] = ()
     """knowing of these incidents."""
     excused: tuple[int, ...] = ()
@@ -135,7 +135,7 @@ class State(NamedTuple):
     pdb_minimum: int = 1
     paused: bool = False
     skips: bool = False
-    """A policy rule says to leave the pods alone."""
+    """A policy rule keeps the pods."""
     leads: bool = True
     took_over: Moment = Moment(-OLDEST_S, False)
     clock_jumped: bool = False

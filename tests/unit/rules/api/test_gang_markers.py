@@ -1,4 +1,4 @@
-"""Gangs by what stands on their pods, without an owner that tells."""
+"""Gangs by what labels and annotations of their pods, without a known owner."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_pods_that_are_replaced_one_by_one_are_no_gang(marker: Marker, kind: str
     assert key(pod(("apps/v1", kind), **written(marker))) == ""
 
 
-def test_pods_of_an_unknown_controller_are_a_gang_if_a_scheduler_says_so() -> None:
+def test_pods_of_an_unknown_controller_are_a_gang_by_their_pod_group() -> None:
     assert key(pod(("example.com/v1", "Trainer"), **written(POD_GROUPS[0]))) == "PodGroup t/llm"
 
 

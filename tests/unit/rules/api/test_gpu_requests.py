@@ -67,7 +67,7 @@ def test_a_virtual_machine_of_kubevirt_holds_its_device_once(resource: str) -> N
             [container(gpu="1")],
             [container("Always", gpu="2"), container(gpu="4"), container("Always", gpu="1")],
             6,
-            id="init beside an earlier sidecar",
+            id="init with an earlier sidecar",
         ),
         pytest.param([container(gpu="1")], [container(mig_1g="2")], 3, id="kinds are held apart"),
         pytest.param([container(gpu="1k")], [], 1000, id="as the server writes a thousand"),

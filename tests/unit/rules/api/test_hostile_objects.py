@@ -52,7 +52,7 @@ UNCOUNTABLE = [
 @pytest.mark.parametrize("text", UNCOUNTABLE, ids=lambda text: text[:30])
 def test_a_time_that_cannot_be_computed_with_is_no_time(text: str) -> None:
     assert parse_time(text) is None
-    assert utc_of(text) == text, "whoever shows it makes it harmless"
+    assert utc_of(text) == text, "the output escapes it"
 
 
 @pytest.mark.parametrize("at", [-1e18, -1.0, 0.0, 1e12, 1e300, float("inf"), float("nan")])
@@ -127,13 +127,13 @@ def test_a_pause_that_does_not_decode_covers_every_node(spec: Any) -> None:
         ),
     ],
 )
-def test_a_clear_pause_covers_what_it_says(scope: dict[str, Any], covers: bool) -> None:
+def test_a_pause_covers_its_scope(scope: dict[str, Any], covers: bool) -> None:
     pause = msgspec.convert({"metadata": {"name": "p"}, "spec": {"scope": scope}}, PauseView)
     there = node(metadata={"labels": {"empty": ""}})
     assert pause_covers(pause, there, NOW) is covers
 
 
-def test_an_empty_label_value_is_written_as_it_was_said() -> None:
+def test_an_empty_label_value_is_kept() -> None:
     scope = PauseScope(node_selector={"matchLabels": {"key": ""}})
     assert plain(PauseSpec(scope=scope))["scope"]["nodeSelector"] == {"matchLabels": {"key": ""}}
 
@@ -297,7 +297,7 @@ def test_a_field_that_is_needed_and_not_understood_is_named() -> None:
     "wire",
     [b"", b"5", b"[]", b"{}", b'{"metadata": 5}', b"\xff", b"[" * 100_000, b'{"a": "\\ud800"}'],
 )
-def test_what_is_no_object_at_all_is_none_and_says_why(wire: bytes) -> None:
+def test_an_unreadable_object_is_none_with_a_reason(wire: bytes) -> None:
     found = understand(wire, PodView)
     assert found.value is None
     assert found.doubt
@@ -310,7 +310,7 @@ def test_a_doubt_is_not_taken_from_the_wire() -> None:
     assert found.value.doubt == ""
 
 
-def test_a_verdict_in_doubt_opens_and_closes_nothing() -> None:
+def test_a_health_status_in_doubt_opens_and_closes_nothing() -> None:
     rows = [{"id": 5, "reason": "A", "active": True}]
     wire = {"metadata": {"name": "n0"}, "status": {"incidents": rows}}
     found = understand(json.dumps(wire).encode(), HealthView)
@@ -337,7 +337,7 @@ NAMED = b'{"metadata":{"name":"s"},"spec":%s}'
         b'{"sha256":"' + b"f" * 100_000 + b'"}', b'{"kernelLog":"\\ud800"}',
     ],
 )  # fmt: skip
-def test_what_is_no_evidence_is_not_whole(spec: bytes) -> None:
+def test_invalid_evidence_is_not_intact(spec: bytes) -> None:
     found = understand(NAMED % spec, EvidenceView).value
     if found is None:
         return
@@ -358,15 +358,15 @@ def test_a_note_that_names_no_possible_session_asks_for_no_evidence(note: str) -
 
 def test_it_comes_back_as_it_was_written() -> None:
     since = parse_time("2026-11-23T21:11:00Z")
-    word = LeaderStatus(unable="nodes: 403", unable_since=since, last_good="budgit is not known")
-    assert leader_status(word.annotations()) == word
+    status = LeaderStatus(unable="nodes: 403", unable_since=since, last_good="budgit is not known")
+    assert leader_status(status.annotations()) == status
     assert LeaderStatus().annotations() == {}
     assert leader_status({"other": "x"}) == LeaderStatus()
 
 
 def test_what_others_wrote_there_is_bounded_and_printable() -> None:
-    said = leader_status({"gpuward.io/unable": "no time\x1b[2J" + "x" * 10_000})
-    assert said.unable.startswith("no time\\x1b[2J")
-    assert len(said.unable) <= MAX_CLAUSE + 8
-    assert said.unable_since is None
+    status = leader_status({"gpuward.io/unable": "no time\x1b[2J" + "x" * 10_000})
+    assert status.unable.startswith("no time\\x1b[2J")
+    assert len(status.unable) <= MAX_CLAUSE + 8
+    assert status.unable_since is None
     assert leader_status({"gpuward.io/unable": "2026-11-23T21:11:00Z"}).unable == ""

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people have them, and what is said about those that cannot be used."""
+"""Kubeconfigs of clusters, and messages about invalid ones."""
 
 import base64
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_verification_is_off_only_when_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "context", "said"),
+    ("content", "context", "expected"),
     [
         pytest.param(None, None, "does not exist", id="missing"),
         pytest.param("a: [", None, "is not valid YAML", id="no yaml"),
@@ -89,28 +89,28 @@ def test_verification_is_off_only_when_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(
-    tmp_path: Path, content: str | None, context: str | None, said: str
+    tmp_path: Path, content: str | None, context: str | None, expected: str
 ) -> None:
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(KubeConfigError, match=said) as raised:
+    with pytest.raises(KubeConfigError, match=expected) as raised:
         load(str(path), {}, context)
     assert str(path) in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    ("user", "expected"),
     [
         pytest.param({"client-key-data": "%%%"}, "not base64", id="no base64"),
         pytest.param({"as-groups": ["sre"]}, "need as:;", id="groups of nobody"),
     ],
 )
 def test_identities_that_cannot_be_used_are_refused(
-    tmp_path: Path, user: dict[str, Any], said: str
+    tmp_path: Path, user: dict[str, Any], expected: str
 ) -> None:
     path = write(tmp_path, cluster={"server": SERVER}, user=user)
-    with pytest.raises(KubeConfigError, match=said):
+    with pytest.raises(KubeConfigError, match=expected):
         from_files(path)
 
 

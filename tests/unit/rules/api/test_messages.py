@@ -63,9 +63,9 @@ def test_a_permanent_block_comes_first() -> None:
 
 
 def test_a_long_grace_period_is_reported_for_terminating_pods_only():
-    drain = DrainStatus(evicted=1, waiting=pods("a/told", "a/next"))
+    drain = DrainStatus(evicted=1, waiting=pods("a/sent", "a/next"))
     text = draining(drain, 0.0, "", leaves_by=3600.0)
-    assert "(a/next, a/told), grace periods end at " in text
+    assert "(a/next, a/sent), grace periods end at " in text
     assert "grace" not in draining(drain, 0.0, "")
 
 
@@ -88,7 +88,7 @@ def test_a_long_text_is_cut_at_a_space_with_an_ellipsis() -> None:
     cut = shortened(text, 256)
     assert len(cut) <= 256
     assert cut.endswith("…")
-    assert not text[len(cut) - 1].isalnum(), "cut inside a word"
+    assert not text[len(cut) - 1].isalnum(), "cut inside a name"
     assert shortened("short", 256) == "short"
     assert shortened("x" * 300, 256) == "x" * 255 + "…"
 

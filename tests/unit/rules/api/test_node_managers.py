@@ -37,11 +37,11 @@ def quarantined_node(*managers: dict[str, Any]) -> FreshNode:
         msgspec.convert(bare, FreshNode),
         session="s1", reason="Xid79", phase="Marked", parts="CordonAndTaint", now=SINCE,
     )  # fmt: skip
-    whole = {
+    node = {
         "metadata": {**bare["metadata"], **patch["metadata"], "managedFields": list(managers)},
         "spec": patch["spec"],
     }
-    return msgspec.convert(whole, FreshNode)
+    return msgspec.convert(node, FreshNode)
 
 
 OURS = entry("gpuward-remediator", CORDON, time=BEFORE)
@@ -100,7 +100,7 @@ LABELLED: dict[str, Any] = {"f:metadata": {"f:labels": {"f:plan.upgrade.cattle.i
         ("", "Unknown", "another manager"),
     ],
 )
-def test_a_manager_is_told_by_the_name_of_its_client(
+def test_a_manager_is_identified_by_the_name_of_its_client(
     manager: str, kind: str, program: str
 ) -> None:
     (change,) = changes_since(quarantined_node(entry(manager, LABELLED, time=AFTER)), SINCE)
@@ -133,5 +133,5 @@ def test_what_names_no_writer_since_then_is_no_change(written: dict[str, Any]) -
 
 def test_a_change_within_the_second_of_the_moment_counts() -> None:
     node = quarantined_node(entry("kured", LABELLED, time="2026-01-01T00:00:00Z"))
-    assert changes_since(node, SINCE + 0.9), "managedFields keeps whole seconds"
+    assert changes_since(node, SINCE + 0.9), "managedFields keeps node seconds"
     assert not changes_since(node, SINCE + 1.0)

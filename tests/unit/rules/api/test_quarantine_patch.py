@@ -47,7 +47,7 @@ def patch_of(target: Any, **parts: Any) -> dict[str, Any]:
     return quarantine_patch(target, **{**arguments, **parts}, now=NOW)
 
 
-def test_the_mark_is_one_patch_with_the_version() -> None:
+def test_a_quarantine_is_one_patch_with_the_version() -> None:
     patch = patch_of(node(spec={"taints": [FOREIGN]}))
     assert patch["metadata"]["resourceVersion"] == "7"
     assert patch["metadata"]["labels"] == {"gpuward.io/quarantine": "marked"}
@@ -67,7 +67,7 @@ def test_the_mark_is_one_patch_with_the_version() -> None:
     }
 
 
-def test_marking_again_keeps_the_first_record() -> None:
+def test_a_second_quarantine_patch_keeps_the_first_record() -> None:
     half_undone = quarantined(spec={"taints": [OURS]})
     patch = patch_of(half_undone, reason="Other")
     assert patch["spec"]["taints"] == [OURS], "the taint keeps the reason it opened with"
@@ -77,7 +77,7 @@ def test_marking_again_keeps_the_first_record() -> None:
 
 
 @pytest.mark.parametrize("reason", ["has spaces", "a:b", "x" * 64, ""])
-def test_a_reason_that_is_no_taint_value_loses_the_value_not_the_mark(reason: str) -> None:
+def test_a_reason_that_is_no_taint_value_gives_an_empty_value(reason: str) -> None:
     taints = patch_of(node(), reason=reason)["spec"]["taints"]
     assert taints == [{"key": "gpuward.io/quarantine", "effect": "NoSchedule"}]
 
@@ -86,7 +86,7 @@ def test_a_reason_that_is_no_taint_value_loses_the_value_not_the_mark(reason: st
     ("target", "state"),
     [
         pytest.param(node(), QuarantineState.ABSENT, id="absent"),
-        pytest.param(quarantined(), QuarantineState.INTACT, id="whole"),
+        pytest.param(quarantined(), QuarantineState.INTACT, id="intact"),
         pytest.param(
             quarantined(spec={"taints": [OURS]}), QuarantineState.UNCORDONED, id="uncordoned"
         ),

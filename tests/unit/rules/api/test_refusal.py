@@ -8,7 +8,7 @@ RBAC = 'nodes "n" is forbidden: User "x" cannot patch resource "nodes" in API gr
 
 
 @pytest.mark.parametrize(
-    ("code", "message", "reason", "words"),
+    ("code", "message", "reason", "expected"),
     [
         pytest.param(403, RBAC, "MissingPermission", "Grant it patch on nodes", id="RBAC"),
         pytest.param(401, "Unauthorized", "MissingPermission", "token", id="token"),
@@ -31,26 +31,28 @@ RBAC = 'nodes "n" is forbidden: User "x" cannot patch resource "nodes" in API gr
         pytest.param(429, "Too many requests", "ApiBusy", "retried", id="busy"),
     ],
 )
-def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, words: str) -> None:
+def test_a_refusal_names_what_to_do(code: int, message: str, reason: str, expected: str) -> None:
     refusal = refusal_of(NodeWrite.TAINT, code, message)
     assert refusal is not None
     assert refusal.reason == reason
-    assert words in refusal.why
+    assert expected in refusal.why
 
 
 @pytest.mark.parametrize(
-    ("by", "words"),
+    ("by", "expected"),
     [
         ("gpuward-remediator-mark", "Install the component of its adapter"),
         ("somebody-elses", "Check the adapter in the policy"),
     ],
 )
-def test_a_policy_of_base_that_refuses_a_repair_asks_for_a_component(by: str, words: str) -> None:
+def test_a_policy_of_base_that_refuses_a_repair_asks_for_a_component(
+    by: str, expected: str
+) -> None:
     message = f"nodes \"n\" is forbidden: ValidatingAdmissionPolicy '{by}' denied request: no"
     refusal = refusal_of(NodeWrite.REPAIR, 403, message)
     assert refusal is not None
     assert refusal.reason == "RepairRefused"
-    assert words in refusal.why
+    assert expected in refusal.why
 
 
 @pytest.mark.parametrize("code", [0, 200, 404, 409, 410, 500, 503])

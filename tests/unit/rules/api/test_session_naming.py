@@ -54,7 +54,7 @@ def health(*incidents: dict[str, Any]) -> HealthView:
         pytest.param({"reason": "A", "level": "Cordon"}, {}, True, id="cordon"),
         pytest.param({"reason": "A", "level": "Report"}, {}, False, id="report"),
         pytest.param({"reason": "A", "level": "Drain", "active": False}, {}, False, id="closed"),
-        pytest.param({"reason": "A", "level": "Explode"}, {}, False, id="a-newer-agents-word"),
+        pytest.param({"reason": "A", "level": "Explode"}, {}, False, id="a-newer-agents-level"),
         pytest.param(
             {"reason": "A", "level": "Drain"}, {"A": {"level": "Report"}}, False, id="less"
         ),
@@ -100,7 +100,7 @@ def test_an_unknown_severity_ranks_as_degraded() -> None:
     assert worst([]) == "Degraded"
 
 
-def test_a_cause_fits_its_schema_whatever_the_agent_says() -> None:
+def test_a_cause_fits_its_schema_for_any_agent_text() -> None:
     odd = IncidentStatus(id="i", reason="R" * 99, severity="Apocalyptic", evidence=("x" * 9999,))
     cause = cause_of(odd)
     assert len(cause.reason) == 63
@@ -121,17 +121,19 @@ WORSE = Cause(source="Detector", reason="Xid95UncontainedMemoryError", severity=
 HUNG = Cause(source="Detector", reason="Xid119GSPTimeout", severity="Fatal")
 GONE = Cause(source="Detector", reason="GPULost", severity="Fatal")
 OTHERS = Cause(source="External", reason="SomebodysOwn", severity="Fatal")
-PERSON = Cause(source="Human", severity="Degraded")
+OPERATOR = Cause(source="Human", severity="Degraded")
 
 
 @pytest.mark.parametrize(
     ("causes", "expected"),
     [
         pytest.param((), "", id="none"),
-        pytest.param((WEAR, LOST, WORSE), LOST.reason, id="the-gravest-and-of-equals-the-first"),
+        pytest.param(
+            (WEAR, LOST, WORSE), LOST.reason, id="the-most-severe-and-of-equals-the-first"
+        ),
         pytest.param((HUNG, GONE), GONE.reason, id="of-equals-the-one-that-asks-for-more"),
         pytest.param((OTHERS, HUNG), HUNG.reason, id="what-no-catalog-knows-asks-for-nothing"),
-        pytest.param((PERSON,), "Human", id="who-says-so"),
+        pytest.param((OPERATOR,), "Human", id="its-source"),
     ],
 )
 def test_walk_a_drain_that_got_worse_is_named_by_the_worst(

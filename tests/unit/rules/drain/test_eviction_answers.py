@@ -168,7 +168,7 @@ def test_silence_leaves_the_outcome_open() -> None:
     assert not outcome.done
 
 
-def test_a_text_429_blames_no_pdb_and_says_how_long() -> None:
+def test_a_text_429_blames_no_pdb_and_has_a_delay() -> None:
     outcome = classify(429, {"retry-after": "7"}, b"Too many requests", pod(), (pdb(),), NOW)
     assert outcome.retry_after_s == 7
     assert not outcome.backs_off, "the queue as a unit waits, not this PDB"

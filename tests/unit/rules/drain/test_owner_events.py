@@ -16,18 +16,18 @@ POD: dict[str, Any] = {
 EVICTED = EvictPod(**POD, session="gpu-1-5e55")
 XID = Cause(source="Detector", incident="i1", reason="Xid95UncontainedMemoryError",
             severity="Fatal")  # fmt: skip
-VERDICT = HealthStatus(
+HEALTH = HealthStatus(
     gpus=(GpuStatus(uuid="GPU-aa", index=3, pci="0000:3b:00.0"),),
     incidents=(IncidentStatus(id="i1", reason=XID.reason, gpus=("GPU-aa",)),),
 )
 
 
-def told(*causes: Cause, gone: EvictPod | DeletePod = EVICTED, verdict=VERDICT) -> EmitEvent:
-    return owner_event(gone, "gpu-1-5e55", causes, verdict, 1_750_000_000.0)
+def event_of(*causes: Cause, gone: EvictPod | DeletePod = EVICTED, health=HEALTH) -> EmitEvent:
+    return owner_event(gone, "gpu-1-5e55", causes, health, 1_750_000_000.0)
 
 
-def test_one_sentence_says_what_where_why_under_what_and_where_to_look() -> None:
-    event = told(XID)
+def test_an_owner_event_has_node_cause_session_and_command() -> None:
+    event = event_of(XID)
     assert event.message == (
         "Evicted from node gpu-1, which is out of service for Xid95UncontainedMemoryError "
         "(Fatal) on GPU 3 (GPU-aa). GPUQuarantine: gpu-1-5e55. Run kubectl gpuward why gpu-1, or "
@@ -36,9 +36,9 @@ def test_one_sentence_says_what_where_why_under_what_and_where_to_look() -> None
     assert (event.kind, event.reason) == ("Normal", "QuarantineEvicted")
 
 
-def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> None:
+def test_a_pod_gets_one_event_and_its_successor_another() -> None:
     def name(gone: EvictPod) -> str:
-        body = request(told(XID, gone=gone)).body
+        body = request(event_of(XID, gone=gone)).body
         assert body is not None
         return body["metadata"]["name"]
 
@@ -47,7 +47,7 @@ def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> 
 
 
 @pytest.mark.parametrize(
-    ("causes", "says"),
+    ("causes", "expected"),
     [
         pytest.param(
             (Cause(reason="Requested", by="ann", message="fire drill"),),
@@ -78,23 +78,23 @@ def test_the_same_pod_is_told_of_once_and_its_successor_of_that_name_again() -> 
         pytest.param((), "for a cause that is closed now. ", id="none any more"),
     ],
 )
-def test_the_cause_is_said_in_words(causes: tuple[Cause, ...], says: str) -> None:
-    assert says in told(*causes).message
+def test_the_event_names_the_cause(causes: tuple[Cause, ...], expected: str) -> None:
+    assert expected in event_of(*causes).message
 
 
-def test_of_a_gpu_that_the_verdict_does_not_number_the_uuid_is_said() -> None:
-    lost = HealthStatus(incidents=VERDICT.incidents)
-    assert "on GPU GPU-aa. " in told(XID, verdict=lost).message
-    assert " on " not in told(XID, verdict=None).message
+def test_a_gpu_without_an_index_is_named_by_its_uuid() -> None:
+    lost = HealthStatus(incidents=HEALTH.incidents)
+    assert "on GPU GPU-aa. " in event_of(XID, health=lost).message
+    assert " on " not in event_of(XID, health=None).message
 
 
 def test_hostile_text_is_escaped_and_bounded_in_bytes() -> None:
     evil = Cause(reason="\x1b[2J\n" + "x" * 500, source="Detector", incident="i1")
     many = tuple("GPU-\u202e" + "\U0001f4a5" * 300 for _ in range(60))
-    verdict = HealthStatus(incidents=(IncidentStatus(id="i1", reason="r", gpus=many),))
-    person = Cause(by="\x00" * 300, message="é" * 5000)
-    for causes in ((evil,), (person,)):
-        event = told(*causes, verdict=verdict)
+    health = HealthStatus(incidents=(IncidentStatus(id="i1", reason="r", gpus=many),))
+    operator = Cause(by="\x00" * 300, message="é" * 5000)
+    for causes in ((evil,), (operator,)):
+        event = event_of(*causes, health=health)
         body = request(event).body
         assert event.message.isprintable()
         assert body is not None

@@ -242,7 +242,7 @@ def test_an_unknown_caller_stops_asking_for_a_while() -> None:
     assert len(asked) <= 20, "twice per step of the back-off"
 
 
-def test_a_busy_api_server_stops_every_lane() -> None:
+def test_a_busy_api_server_stops_every_queue() -> None:
     busy = EvictionOutcome(kind=EvictionKind.API_BUSY, retry_after_s=3)
     wanted = [eviction("a"), eviction("b", key="")]
     queue, sent = due(PdbQueue(), wanted, 0)
@@ -252,7 +252,7 @@ def test_a_busy_api_server_stops_every_lane() -> None:
     assert len(due(queue, wanted, 3)[1]) == 2
 
 
-def test_an_answer_that_never_came_frees_its_lane() -> None:
+def test_a_lost_response_frees_its_queue() -> None:
     queue, _ = due(PdbQueue(), [eviction("a")], 0)
     assert due(queue, [eviction("a")], 30)[1] == ()
     assert len(due(queue, [eviction("a")], 61)[1]) == 1

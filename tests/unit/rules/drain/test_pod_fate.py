@@ -53,8 +53,8 @@ def judged(target: PodView, *, severity: str = "Fatal", missing: str = "", **pol
     ],
 )
 def test_by_default(target: PodView, fate: Fate, why: str) -> None:
-    verdict = judged(target)
-    assert (verdict.fate, verdict.why) == (fate, why)
+    assessment = judged(target)
+    assert (assessment.fate, assessment.why) == (fate, why)
 
 
 def test_an_orphan_of_a_deleted_daemonset_goes() -> None:
@@ -113,9 +113,9 @@ RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
         ),
     ],
 )
-def test_terminating_pods_are_told_apart(target: PodView, fate: str) -> None:
-    verdict = judged(target)
-    assert verdict.fate == fate
+def test_terminating_pods_are_distinguished(target: PodView, fate: str) -> None:
+    assessment = judged(target)
+    assert assessment.fate == fate
 
 
 def test_of_two_wishes_not_to_be_disrupted_the_longer_is_kept() -> None:
@@ -128,11 +128,11 @@ def test_of_two_wishes_not_to_be_disrupted_the_longer_is_kept() -> None:
         },
         status={"startTime": format_time(NOW - 300)},
     )
-    verdict = judged(held)
-    assert verdict.fate is Fate.WAITS
-    assert verdict.refusal is not None
-    assert verdict.refusal.reason is WhyNot.DO_NOT_DISRUPT
-    assert verdict.until == NOW - 60 + 600
+    assessment = judged(held)
+    assert assessment.fate is Fate.WAITS
+    assert assessment.refusal is not None
+    assert assessment.refusal.reason is WhyNot.DO_NOT_DISRUPT
+    assert assessment.until == NOW - 60 + 600
 
 
 def test_the_first_matching_rule_wins() -> None:
@@ -141,11 +141,11 @@ def test_the_first_matching_rule_wins() -> None:
     assert judged(pod(metadata={"namespace": "team-b"}), pods=rules).fate is Fate.WAITS
 
 
-@pytest.mark.parametrize(("grace_s", "told"), [(600, True), (30, False)])
-def test_a_long_grace_of_a_leaving_pod_says_when_it_ends(grace_s: int, told: bool) -> None:
+@pytest.mark.parametrize(("grace_s", "reported"), [(600, True), (30, False)])
+def test_a_long_grace_period_of_a_terminating_pod_has_an_end(grace_s: int, reported: bool) -> None:
     pod = terminating(-300, metadata={"deletionGracePeriodSeconds": grace_s})
     ends_at = NOW + 300
-    assert judged(pod).leaves_by == (ends_at if told else None)
+    assert judged(pod).leaves_by == (ends_at if reported else None)
 
 
 def gpu_node(name: str, **spec: Any) -> Any:
@@ -221,7 +221,7 @@ CHAIN = {
             {},
             CHAIN,
             "TrainJob team-a/fit",
-            id="whole-chain",
+            id="full-chain",
         ),
         pytest.param(
             reference("batch/v1", "Job", "llm-w"),

@@ -56,17 +56,17 @@ def several(*indices: int) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("racks", "hot", "found"),
     [
-        pytest.param(10, several(*range(8)), "example.com/rack=r0", id="a-whole-rack"),
+        pytest.param(10, several(*range(8)), "example.com/rack=r0", id="a-complete-rack"),
         pytest.param(10, several(*range(8), 20, 33), "example.com/rack=r0", id="and-two-others"),
         pytest.param(100, several(0, 3, 7), "example.com/rack=r0", id="three-of-800-in-one-rack"),
         pytest.param(10, several(0, 1), None, id="two-are-a-coincidence"),
         pytest.param(10, several(0, 11, 21, 31, 41, 51), None, id="spread"),
         pytest.param(2, several(0, 1, 8, 9), None, id="everywhere"),
         pytest.param(1, several(*range(8)), None, id="nothing-but-one-rack"),
-        pytest.param(10, several(*range(24)), SEVERAL_RACKS, id="three-whole-racks"),
-        pytest.param(10, several(*range(22), 40), SEVERAL_RACKS, id="nearly-whole-and-another"),
+        pytest.param(10, several(*range(24)), SEVERAL_RACKS, id="three-complete-racks"),
+        pytest.param(10, several(*range(22), 40), SEVERAL_RACKS, id="nearly-complete-and-another"),
         pytest.param(10, several(*range(0, 80, 2)), None, id="half-of-each"),
-        pytest.param(3, several(*range(24)), None, id="the-whole-fleet"),
+        pytest.param(3, several(*range(24)), None, id="the-entire-fleet"),
     ],
 )
 def test_a_common_cause_is_what_chance_does_not_explain(
@@ -81,7 +81,7 @@ def test_a_common_cause_is_what_chance_does_not_explain(
     "healths",
     [
         pytest.param(assessments(*several(*range(8)), active=False), id="over"),
-        pytest.param(assessments(*several(*range(8)), severity="Info"), id="worth-no-word"),
+        pytest.param(assessments(*several(*range(8)), severity="Info"), id="info-only"),
         pytest.param(assessments(*several(*range(900, 908))), id="nodes-that-are-gone"),
         pytest.param({}, id="all-well"),
     ],
@@ -97,7 +97,9 @@ def test_only_faults_that_go_on_are_compared(healths: dict[str, HealthView]) -> 
         pytest.param(7, "one of 7 values of example.com/rack (r0, r1, r2 and 4 more)", id="seven"),
     ],
 )
-def test_several_whole_racks_are_counted_and_three_of_them_named(racks: int, named: str) -> None:
+def test_several_complete_racks_are_counted_and_three_of_them_named(
+    racks: int, named: str
+) -> None:
     (cause,) = common_causes(fleet_labels(fleet(160, 8)), assessments(*several(*range(racks * 8))))
     assert cause.message == (
         f"ThermalSlowdown on all {racks * 8} nodes with {named}, none elsewhere: look at what "
@@ -105,7 +107,7 @@ def test_several_whole_racks_are_counted_and_three_of_them_named(racks: int, nam
     )
 
 
-def test_the_pool_that_a_fault_takes_as_a_whole_is_named_before_its_racks() -> None:
+def test_a_completely_faulty_pool_is_named_before_its_racks() -> None:
     north = fleet(400, 8, **{"example.com/pool": "north"})
     south = {f"s{name}": node for name, node in fleet(400, 8, **{"example.com/pool": "s"}).items()}
     causes = common_causes(
@@ -143,8 +145,8 @@ def test_the_chance_of_thousands_is_bounded_and_never_below_what_it_is() -> None
     assert 0 < exp(log_chance(150, 201, 500, 1000)) < exp(log_chance(120, 201, 500, 1000)) < 1
 
 
-def test_a_node_that_two_values_are_said_of_counts_once() -> None:
-    """Its label says one driver still, the evidence of its session another."""
+def test_a_node_with_two_values_counts_once() -> None:
+    """Its label has one driver, the evidence of its session another."""
     hits = {("driver", "570.1"): several(0, 1, 2), ("driver", "580.65"): several(0, 1, 2, 3)}
     groups = {("driver", "570.1"): 3, ("driver", "580.65"): 4}
     found = {one.alike.values: one.hit for one in found_alike(hits, 4, groups, 10, 2)}
@@ -154,12 +156,12 @@ def test_a_node_that_two_values_are_said_of_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hit", "said"),
+    ("hit", "expected"),
     [(2, "2 of the 3 nodes with"), (3, "all 3 nodes with"), (4, "all 4 nodes with")],
 )
-def test_never_more_nodes_are_hit_than_there_are(hit: int, said: str) -> None:
+def test_never_more_nodes_are_hit_than_there_are(hit: int, expected: str) -> None:
     """The policy selects fewer nodes than it did when the sessions were opened."""
-    assert Alike("rack", ("r1",)).among(hit, 3) == f"{said} rack=r1"
+    assert Alike("rack", ("r1",)).among(hit, 3) == f"{expected} rack=r1"
 
 
 POLICY = Policy(node_selector="gpu=yes")
@@ -176,7 +178,7 @@ def node(name: str, rng: random.Random) -> NodeView:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counted_as_they_come_and_go_is_counted_anew(seed: int) -> None:
+def test_incremental_counts_equal_a_full_count(seed: int) -> None:
     rng, census = random.Random(seed), NodeCensus()
     nodes: dict[str, NodeView] = {}
     for _ in range(60):
@@ -187,5 +189,7 @@ def test_counted_as_they_come_and_go_is_counted_anew(seed: int) -> None:
             nodes[name] = node(name, rng)
         census.update(nodes, POLICY)
         chosen = {name: one for name, one in nodes.items() if one.labels.get("gpu") == "yes"}
-        anew = fleet_labels(chosen)
-        assert census.labels == FleetLabels(anew.of, anew.groups), "no count of none stays"
+        recounted = fleet_labels(chosen)
+        assert census.labels == FleetLabels(recounted.of, recounted.groups), (
+            "no count of none stays"
+        )

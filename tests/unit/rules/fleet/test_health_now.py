@@ -24,7 +24,7 @@ def node(label: str = "healthy", boot: str = "b1") -> NodeView:
     return msgspec.convert(raw, NodeView)
 
 
-def said(**changes: Any) -> HealthView:
+def status(**changes: Any) -> HealthView:
     status = HealthStatus(
         health="Healthy", node_uid="u", boot_id="b1", publisher=PublisherPod(pod_uid="p")
     )
@@ -43,51 +43,51 @@ STOPPED = PublisherPod(heartbeat=format_time(NOW - 6000))
 
 
 @pytest.mark.parametrize(
-    ("health", "agents", "word", "code"),
+    ("health", "agents", "value", "code"),
     [
-        pytest.param(said(), [pod()], "Healthy", "", id="its agent lives"),
-        pytest.param(said(health="Degraded"), [pod()], "Degraded", "", id="not the label"),
-        pytest.param(said(), [pod(ready=False)], "Unknown", "AgentSilent", id="not Ready"),
-        pytest.param(said(), [], "Unknown", "AgentSilent", id="its pod is gone"),
-        pytest.param(said(publisher=BEATS), [], "Healthy", "", id="no pod, and it beats"),
-        pytest.param(said(publisher=STOPPED), [], "Unknown", "AgentSilent", id="no beat"),
-        pytest.param(said(boot_id="b0"), [pod()], "Unknown", "OtherBoot", id="of another boot"),
-        pytest.param(said(node_uid="x"), [pod()], "Unknown", "OtherNode", id="of another node"),
+        pytest.param(status(), [pod()], "Healthy", "", id="its agent lives"),
+        pytest.param(status(health="Degraded"), [pod()], "Degraded", "", id="not the label"),
+        pytest.param(status(), [pod(ready=False)], "Unknown", "AgentSilent", id="not Ready"),
+        pytest.param(status(), [], "Unknown", "AgentSilent", id="its pod is gone"),
+        pytest.param(status(publisher=BEATS), [], "Healthy", "", id="no pod, and it beats"),
+        pytest.param(status(publisher=STOPPED), [], "Unknown", "AgentSilent", id="no beat"),
+        pytest.param(status(boot_id="b0"), [pod()], "Unknown", "OtherBoot", id="of another boot"),
+        pytest.param(status(node_uid="x"), [pod()], "Unknown", "OtherNode", id="of another node"),
         pytest.param(
-            said(health="Unhealthy", sources=DOWN), [pod()], "Unhealthy", "AgentBlind",
+            status(health="Unhealthy", sources=DOWN), [pod()], "Unhealthy", "AgentBlind",
             id="it has seen it go wrong",
         ),
-        pytest.param(said(sources=DOWN), [pod()], "Unknown", "AgentBlind", id="it sees no GPU"),
+        pytest.param(status(sources=DOWN), [pod()], "Unknown", "AgentBlind", id="it sees no GPU"),
         pytest.param(None, [pod()], "Unknown", "NoVerdict", id="no assessment"),
-        pytest.param(said(health="<b>Fine"), [pod()], "Unknown", "", id="no word of gpuward"),
-        pytest.param(said(), None, "Healthy", "", id="pods may not be read"),
+        pytest.param(status(health="<b>Fine"), [pod()], "Unknown", "", id="no value of gpuward"),
+        pytest.param(status(), None, "Healthy", "", id="pods may not be read"),
         pytest.param(
-            said(silent_since=format_time(NOW - 600)), None, "Unknown", "AgentSilent",
-            id="pods may not be read, and the remediator says it",
+            status(silent_since=format_time(NOW - 600)), None, "Unknown", "AgentSilent",
+            id="pods may not be read, and the remediator reports it",
         ),
     ],
 )  # fmt: skip
-def test_a_verdict_counts_while_somebody_can_say_it_again(
-    health: HealthView | None, agents: list[AgentPod] | None, word: str, code: str
+def test_a_health_status_counts_while_its_agent_is_alive(
+    health: HealthView | None, agents: list[AgentPod] | None, value: str, code: str
 ) -> None:
     known = None if agents is None else {agent.uid: agent for agent in agents}
     found = health_now(node(), health, known, NOW)
-    assert (found.value, found.code) == (word, code)
+    assert (found.value, found.code) == (value, code)
     assert bool(found.why) == bool(code)
 
 
-def test_a_verdict_that_cannot_be_read_in_full_is_not_believed() -> None:
-    health = msgspec.structs.replace(said(), doubt="a field is no list")
+def test_a_health_status_with_unreadable_parts_is_not_used() -> None:
+    health = msgspec.structs.replace(status(), doubt="a field is no list")
     assert health_now(node(), health, {"p": pod()}, NOW).code == "VerdictUnreadable"
 
 
-def test_of_a_node_that_may_not_be_read_the_verdict_and_its_agent_tell() -> None:
-    assert health_now(None, said(), {"p": pod()}, NOW) == HealthNow("Healthy")
-    assert health_now(None, said(), {}, NOW).code == "AgentSilent"
+def test_without_the_node_the_health_status_and_its_agent_count() -> None:
+    assert health_now(None, status(), {"p": pod()}, NOW) == HealthNow("Healthy")
+    assert health_now(None, status(), {}, NOW).code == "AgentSilent"
 
 
 @pytest.mark.parametrize(
-    ("label", "pods", "word"),
+    ("label", "pods", "value"),
     [
         ("healthy", [pod()], "Healthy"),
         ("healthy", [], "Healthy"),
@@ -98,11 +98,11 @@ def test_of_a_node_that_may_not_be_read_the_verdict_and_its_agent_tell() -> None
         ("", [], "Unknown"),
     ],
 )
-def test_where_nobody_read_the_verdict_label_and_pods_tell(
-    label: str, pods: list[AgentPod], word: str
+def test_without_a_health_status_the_label_and_pods_count(
+    label: str, pods: list[AgentPod], value: str
 ) -> None:
     found = health_unread(node(label), pods)
-    assert found.value == word
+    assert found.value == value
     assert (found.why == Staleness.POD_NOT_READY) is (
         bool(pods) and not any(p.ready for p in pods)
     )
@@ -117,14 +117,14 @@ def pods(*since: float | None) -> list[AgentPod]:
 
 
 def test_agents_that_stopped_being_ready_at_once_are_one_sentence() -> None:
-    said = silent_together(pods(1000.0, 1040.0, 1200.0, None))
-    assert said.startswith("3 of 4 agents' pods stopped being Ready at about the same time")
-    assert "the API server, the network or a rollout, not the GPUs" in said
+    message = silent_together(pods(1000.0, 1040.0, 1200.0, None))
+    assert message.startswith("3 of 4 agents' pods stopped being Ready at about the same time")
+    assert "the API server, the network or a rollout, not the GPUs" in message
 
 
 def test_one_that_was_silent_before_hides_nothing() -> None:
-    said = silent_together(pods(10.0, 9000.0, 9040.0, 9050.0))
-    assert said.startswith("3 of 4 agents' pods")
+    message = silent_together(pods(10.0, 9000.0, 9040.0, 9050.0))
+    assert message.startswith("3 of 4 agents' pods")
 
 
 @pytest.mark.parametrize(
@@ -137,5 +137,5 @@ def test_one_that_was_silent_before_hides_nothing() -> None:
         pytest.param((1000.0, 1010.0, 1400.0), id="one after the other"),
     ],
 )
-def test_what_is_no_common_silence_is_told_node_by_node(since: tuple[float | None, ...]) -> None:
+def test_unrelated_silences_are_reported_per_node(since: tuple[float | None, ...]) -> None:
     assert silent_together(pods(*since)) == ""

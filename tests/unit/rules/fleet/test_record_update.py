@@ -99,14 +99,14 @@ def test_64_events_are_kept_and_the_dropped_ones_stay_dropped() -> None:
     assert len(msgspec.json.encode(record_patch(status))) < 24_000
 
 
-def test_what_a_session_told_outlives_the_session() -> None:
-    told = mended(T0, 2, "s1", "ResetGPU")
-    status = record(told, now=T0 + DAY_S)
+def test_the_outcome_of_a_session_outlives_the_session() -> None:
+    found = mended(T0, 2, "s1", "ResetGPU")
+    status = record(found, now=T0 + DAY_S)
     bare = fault(T0, outcome=FaultOutcome.CLOSED, ended_at=format_time(T0 + 5000))
     assert record(bare, now=T0 + 2 * DAY_S, before=status).events == status.events
 
 
-def test_a_word_about_the_time_before_the_first_fault_says_nothing() -> None:
+def test_a_repair_before_the_first_fault_is_not_recorded() -> None:
     early = OperatorAction(at=format_time(T0 - 60), action="repaired")
     status = updated(None, WHO, [fault(T0)], [early], T0 + 60)
     assert status is not None
@@ -171,20 +171,20 @@ def test_two_nodes_that_claim_one_gpu_do_not_take_turns() -> None:
 
 
 def test_no_fault_ends_later_than_now() -> None:
-    """An end in 2150 would keep the record for ever; the same word again changes nothing."""
-    told = fault(T0, ended_at="2150-01-01T00:00:00Z", outcome=FaultOutcome.CLOSED)
-    first = record(told, now=T0 + 60)
+    """An end in 2150 would keep the record for ever; the same value again changes nothing."""
+    found = fault(T0, ended_at="2150-01-01T00:00:00Z", outcome=FaultOutcome.CLOSED)
+    first = record(found, now=T0 + 60)
     assert first.events[0].ended_at == format_time(T0 + 60)
-    again = record(told, now=T0 + 600, before=first)
+    again = record(found, now=T0 + 600, before=first)
     assert again.events == first.events
     view = RecordView(metadata=ObjectMeta(name="r"), status=again)
     assert outlived_record(view, T0 + 91 * DAY_S)
-    true = replace(told, ended_at=format_time(T0 + 90))
+    true = replace(found, ended_at=format_time(T0 + 90))
     assert record(true, now=T0 + 600, before=again).events[0].ended_at == format_time(T0 + 90)
 
 
 def test_a_record_of_an_earlier_release_is_read_and_goes_on() -> None:
-    """It has fields that this release does not know, and a word that nobody says any more."""
+    """It has fields that this release does not know, and an action that is not used any more."""
     at = format_time(T0)
     body = {
         "metadata": {"name": "gpu-1", "resourceVersion": "1"},
@@ -199,14 +199,14 @@ def test_a_record_of_an_earlier_release_is_read_and_goes_on() -> None:
     assert not view.doubt
     assert view.status.counters.faults == 5
     status = record(fault(T0 + DAY_S), now=T0 + DAY_S, before=view.status)
-    assert "1 fault in 90 days" in status.message, "what was before the word counts no more"
+    assert "1 fault in 90 days" in status.message, "faults before the repair do not count"
 
 
 VICTIM = "GPU-victim"
 EIGHT = ExpectedGpus(count=8, source="Annotation")
 
 
-def verdict(node: str, uuid: str = VICTIM, at: float = T0, *, lists: bool) -> HealthView:
+def health_of(node: str, uuid: str = VICTIM, at: float = T0, *, lists: bool) -> HealthView:
     incident = IncidentStatus(
         id=f"{node}-{at}", reason="GPULost", severity="Fatal", gpus=(uuid,), active=True,
         first_seen=format_time(at),
@@ -228,47 +228,47 @@ def stored(change: RecordChange) -> dict[str, RecordView]:
 
 
 def test_a_node_accuses_no_gpu_that_is_elsewhere() -> None:
-    (opened,) = changes("b", verdict("b", lists=True), {}, T0)
+    (opened,) = changes("b", health_of("b", lists=True), {}, T0)
     records = stored(opened)
     later = T0 + 7200
-    assert not changes("evil", verdict("evil", at=later, lists=False), records, later)
-    (again,) = changes("b", verdict("b", at=later, lists=False), records, later)
+    assert not changes("evil", health_of("evil", at=later, lists=False), records, later)
+    (again,) = changes("b", health_of("b", at=later, lists=False), records, later)
     assert [e.node for e in again.status.events] == ["b", "b"], "a lost GPU may be listed no more"
 
 
-def test_walk3_a_node_opens_no_record_of_a_gpu_that_its_verdict_does_not_list() -> None:
-    assert not changes("evil", verdict("evil", lists=False), {}, T0)
-    (opened,) = changes("evil", verdict("evil", lists=True), {}, T0)
-    assert opened.status.node == "evil", "the fault stands under the name of whoever claims it"
+def test_a_node_opens_no_record_of_a_gpu_that_its_status_does_not_list() -> None:
+    assert not changes("evil", health_of("evil", lists=False), {}, T0)
+    (opened,) = changes("evil", health_of("evil", lists=True), {}, T0)
+    assert opened.status.node == "evil", "the record has the node that reports it"
 
 
 def test_a_gpu_that_no_boot_brought_back_gets_its_record_from_a_node_that_lacks_one() -> None:
-    said = verdict("b", lists=False)
-    short = replace(said.status, gpus=(GpuStatus(uuid="GPU-other"),), expected_gpus=EIGHT)
-    (opened,) = changes("b", replace(said, status=short), {}, T0)
+    view = health_of("b", lists=False)
+    short = replace(view.status, gpus=(GpuStatus(uuid="GPU-other"),), expected_gpus=EIGHT)
+    (opened,) = changes("b", replace(view, status=short), {}, T0)
     assert opened.name == gpu_record_name(VICTIM)
     full = tuple(GpuStatus(uuid=f"GPU-{index}") for index in range(EIGHT.count))
-    whole = replace(said.status, gpus=full, expected_gpus=EIGHT)
-    assert not changes("b", replace(said, status=whole), {}, T0)
+    complete = replace(view.status, gpus=full, expected_gpus=EIGHT)
+    assert not changes("b", replace(view, status=complete), {}, T0)
 
 
-def test_a_fault_is_told_to_its_end_when_the_gpu_has_moved() -> None:
-    (opened,) = changes("b", verdict("b", lists=True), {}, T0)
-    (moved,) = changes("c", verdict("c", at=T0 + 7200, lists=True), stored(opened), T0 + 7200)
+def test_the_end_of_a_fault_is_recorded_after_the_gpu_moved() -> None:
+    (opened,) = changes("b", health_of("b", lists=True), {}, T0)
+    (moved,) = changes("c", health_of("c", at=T0 + 7200, lists=True), stored(opened), T0 + 7200)
     assert moved.status.node == "c"
-    (told,) = changes("b", verdict("b", at=T0 + 9000, lists=False), stored(moved), T0 + 9000)
-    assert told.name == gpu_record_name(VICTIM)
+    (found,) = changes("b", health_of("b", at=T0 + 9000, lists=False), stored(moved), T0 + 9000)
+    assert found.name == gpu_record_name(VICTIM)
 
 
 def test_a_node_opens_so_many_records_and_no_more() -> None:
     records: dict[str, RecordView] = {}
     for index in range(MOST_RECORDS_OF_NODE):
-        health = verdict("evil", f"GPU-{index}", lists=True)
+        health = health_of("evil", f"GPU-{index}", lists=True)
         records |= stored(changes("evil", health, records, T0)[0])
     assert room_for_records("evil", records.values()) == 0
     assert room_for_records("b", records.values()) == MOST_RECORDS_OF_NODE
     # Another node that names one of them gives the first no room: two could else take turns.
-    health = verdict("b", "GPU-0", T0 + 7200, lists=True)
+    health = health_of("b", "GPU-0", T0 + 7200, lists=True)
     records |= stored(changes("b", health, records, T0 + 7200)[0])
     assert room_for_records("evil", records.values()) == 0
 

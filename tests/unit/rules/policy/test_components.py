@@ -23,7 +23,7 @@ def test_the_default_policy_needs_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         pytest.param({"drain": {"onTimeout": "Force"}},
                      ["drain.onTimeout: Force needs component force"], id="force"),
@@ -31,7 +31,7 @@ def test_the_default_policy_needs_none() -> None:
                      ["validate.provider: Job needs component validate"], id="a test of theirs"),
         pytest.param({"validate": {"newNodes": True}},
                      ["validate.newNodes: true needs component validate"],
-                     id="new nodes, by whoever is there"),
+                     id="new nodes, by any provider"),
         pytest.param({"validate": {"newNodes": True, "provider": "None"}}, [],
                      id="new nodes, by nobody"),
         pytest.param({"repair": {"steps": {"RestartNode": {"adapter": "NodeConditions"}}}}, [],
@@ -45,8 +45,10 @@ def test_the_default_policy_needs_none() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_value_names_the_component_it_needs(document: dict[str, Any], said: list[str]) -> None:
-    assert asked(document) == said
+def test_a_value_names_the_component_it_needs(
+    document: dict[str, Any], expected: list[str]
+) -> None:
+    assert asked(document) == expected
 
 
 def test_every_component_that_is_named_is_shipped() -> None:

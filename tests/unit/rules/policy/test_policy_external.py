@@ -13,7 +13,7 @@ def given(**trigger: Any) -> dict[str, Any]:
     return {"external": [{"reason": "SiteBroken", **trigger}]}
 
 
-def said(document: dict[str, Any]) -> str:
+def problems_of(document: dict[str, Any]) -> str:
     loaded = load_policy(document)
     assert isinstance(loaded, tuple), "it was accepted"
     return "; ".join(problem.sentence("policy.yaml") for problem in loaded)
@@ -52,7 +52,7 @@ def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
 
 
 @pytest.mark.parametrize(
-    ("trigger", "words"),
+    ("trigger", "expected"),
     [
         ({}, "external[0] is wrong: object missing required field `match`"),
         ({"match": "a/b"}, "external[0].match is wrong: 'a/b' is no match; write"),
@@ -76,8 +76,8 @@ def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
         ({"condition": {"type": "A"}}, "external[0].condition is not a known key"),
     ],
 )
-def test_what_makes_no_sense_is_named(trigger: dict[str, Any], words: str) -> None:
-    assert words in said(given(**trigger))
+def test_invalid_triggers_are_named(trigger: dict[str, Any], expected: str) -> None:
+    assert expected in problems_of(given(**trigger))
 
 
 GKE_LABEL = "cloud.google.com/perform-maintenance"
@@ -85,17 +85,19 @@ GKE_LABEL = "cloud.google.com/perform-maintenance"
 
 def test_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
     trigger = given(match=f"label {GKE_LABEL}")
-    assert isinstance(load_policy(trigger), Policy), "where no step sets it, it is another's word"
+    assert isinstance(load_policy(trigger), Policy), (
+        "where no step sets it, it is an external label"
+    )
     steps = {"ReplaceNode": {"adapter": "GKEMaintenance"}}
-    words = said({**trigger, "repair": {"mode": "Ask", "steps": steps}})
-    assert f"external[0].match is wrong: gpuward itself sets {GKE_LABEL}" in words
+    message = problems_of({**trigger, "repair": {"mode": "Ask", "steps": steps}})
+    assert f"external[0].match is wrong: gpuward itself sets {GKE_LABEL}" in message
     other = given(match="label example.com/broken")
     assert isinstance(load_policy({**other, "repair": {"steps": steps}}), Policy)
 
 
 def test_one_thing_has_one_meaning_and_there_is_a_bound() -> None:
     twice = [{"reason": reason, "match": "condition A"} for reason in ("One", "Two")]
-    assert "has the same match as another" in said({"external": twice})
+    assert "has the same match as another" in problems_of({"external": twice})
     many = [{"reason": "R", "match": f"condition C{index}"} for index in range(MAX_TRIGGERS + 1)]
-    assert f"{MAX_TRIGGERS} are the most" in said({"external": many})
-    assert "external" in said({"external": "everything"})
+    assert f"{MAX_TRIGGERS} are the most" in problems_of({"external": many})
+    assert "external" in problems_of({"external": "everything"})

@@ -160,10 +160,10 @@ def test_a_problem_names_path_fault_and_remedy(document: object, sentence: str) 
     assert problems(document) == [sentence]
 
 
-def test_the_first_problems_are_told_and_the_others_counted() -> None:
-    said = problems({"pods": [{"selector": "a in"}] * 100})
-    assert len(set(said)) == 21
-    assert said[-1] == "policy.yaml: has 80 more problems; fix these and check it again"
+def test_the_first_problems_are_listed_and_the_others_counted() -> None:
+    found = problems({"pods": [{"selector": "a in"}] * 100})
+    assert len(set(found)) == 21
+    assert found[-1] == "policy.yaml: has 80 more problems; fix these and check it again"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_per_reason_overrides() -> None:
     assert (loaded.drain_timeout_s("Fatal"), loaded.drain_timeout_s("Degraded")) == (1800, 86400)
 
 
-def test_a_problem_about_the_whole_file_reads_well() -> None:
+def test_a_problem_of_the_file_has_no_path() -> None:
     assert PolicyProblem(path="", message="is empty").sentence("f") == "f: is empty"
 
 

@@ -74,7 +74,7 @@ def test_what_the_loader_takes_is_valid(document: dict[str, Any]) -> None:
         pytest.param({"drain": {"fatalTimout": "1m"}}, id="unknown key inside"),
         pytest.param({"pods": [{"selectors": "x"}]}, id="unknown key in a list"),
         pytest.param({"reasons": {"X": {"levels": "Drain"}}}, id="unknown key of a reason"),
-        pytest.param({"mode": "enforce"}, id="unknown word"),
+        pytest.param({"mode": "enforce"}, id="unknown value"),
         pytest.param({"drain": {"settle": 5}}, id="duration as a number"),
         pytest.param({"drain": {"settle": "5 s"}}, id="duration with a space"),
         pytest.param({"budget": {"maxNew": {"count": "3", "window": "1m"}}}, id="number as text"),

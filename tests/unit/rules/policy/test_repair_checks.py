@@ -30,7 +30,7 @@ OBJECT: dict[str, Any] = {
 LABEL: dict[str, Any] = {"label": "example.io/reboot=yes"}
 
 
-def said(adapter: Any, name: str = "Mine", **repair: Any) -> list[str]:
+def problems_of(adapter: Any, name: str = "Mine", **repair: Any) -> list[str]:
     loaded = load_policy({"repair": {"adapters": {name: adapter}, **repair}})
     if isinstance(loaded, Policy):
         return []
@@ -51,10 +51,10 @@ def changed(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def test_good_adapters_are_taken_and_used() -> None:
-    assert said(OBJECT, steps={"RestartNode": {"adapter": "Mine"}}) == []
-    assert said(LABEL, steps={"ReplaceNode": {"adapter": "Mine"}}) == []
-    assert said({"object": {"apiVersion": "v1", "kind": "Pod"}, "resource": "pods"}) == []
-    assert said(changed(OBJECT, "object.metadata.namespace", "{namespace}")) == []
+    assert problems_of(OBJECT, steps={"RestartNode": {"adapter": "Mine"}}) == []
+    assert problems_of(LABEL, steps={"ReplaceNode": {"adapter": "Mine"}}) == []
+    assert problems_of({"object": {"apiVersion": "v1", "kind": "Pod"}, "resource": "pods"}) == []
+    assert problems_of(changed(OBJECT, "object.metadata.namespace", "{namespace}")) == []
 
 
 AT = "p: repair.adapters.Mine"
@@ -99,7 +99,7 @@ AT = "p: repair.adapters.Mine"
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(adapter: Any, sentence: str) -> None:
-    assert any(sentence in one for one in said(adapter)), said(adapter)
+    assert any(sentence in one for one in problems_of(adapter)), problems_of(adapter)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_mistake_is_named_with_its_place(adapter: Any, sentence: str) -> None:
     ],
 )
 def test_a_name_of_its_own(name: str, why: str) -> None:
-    assert any(why in one for one in said(OBJECT, name))
+    assert any(why in one for one in problems_of(OBJECT, name))
 
 
 def test_a_shown_policy_can_be_read_back_and_has_a_schema() -> None:

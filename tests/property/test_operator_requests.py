@@ -78,29 +78,29 @@ class Node:
         self.world.run(800, step=100)
         self.world.speak(NODE)
 
-    def person_releases(self) -> None:
-        self._word(lambda: self._spec().update(release={"by": "ada"}))
+    def operator_releases(self) -> None:
+        self._request(lambda: self._spec().update(release={"by": "ada"}))
 
-    def person_uncordons(self) -> None:
+    def operator_uncordons(self) -> None:
         if self.world.is_quarantined(NODE):
-            self._word(lambda: self.world.cordon(NODE, on=False))
+            self._request(lambda: self.world.cordon(NODE, on=False))
 
-    def person_deletes(self) -> None:
-        self._word(lambda: self.world.quarantines.pop(self.world.session(NODE).name))
+    def operator_deletes(self) -> None:
+        self._request(lambda: self.world.quarantines.pop(self.world.session(NODE).name))
 
     def _spec(self) -> dict[str, Any]:
         spec: dict[str, Any] = self.world.quarantines[self.world.session(NODE).name]["spec"]
         return spec
 
-    def _word(self, say: Callable[[], object]) -> None:
+    def _request(self, act: Callable[[], object]) -> None:
         if not self.open:
             return
         severity = max(SEVERITIES.index(self.fault["severity"]), self._as_it_came())
-        say()
+        act()
         self.heard.append((frozenset(self.fault["gpus"]), severity))
 
     def _as_it_came(self) -> int:
-        """What the session said at its opening the operator has seen as well."""
+        """The operator has seen the causes at the opening of the session."""
         causes = [c for s in self.world.sessions(NODE)[-1:] for c in s.spec.causes]
         return max((SEVERITIES.index(c.severity) for c in causes), default=-1)
 
@@ -112,7 +112,7 @@ MAY_HAPPEN = [n for n, act in vars(Node).items() if not n.startswith("_") and ca
     "seed",
     [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 60))],
 )
-def test_a_person_is_asked_once_about_what_came_since(seed: int) -> None:
+def test_an_operator_is_asked_once_about_later_faults(seed: int) -> None:
     node = Node(random.Random(seed))
     node.world.add_nodes(5)
     node.world.incident(NODE, severity=node.dice.choice(SEVERITIES), gpu="GPU-0")

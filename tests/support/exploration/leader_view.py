@@ -1,4 +1,4 @@
-"""What the leading process sees of a state: its caches, fresh reads, the fleet's health status."""
+"""What the leader observes of a state: caches, fresh reads, health statuses, the fleet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Sight:
+class LeaderView:
     """The views of one setting."""
 
     setting: Setting
