@@ -43,7 +43,9 @@ def conditions(world: World) -> dict[str, tuple[str, str]]:
         pytest.param(
             (403, WEBHOOK), "MarkRefused", "keep.example", "Check the admission", id="webhook"
         ),
-        pytest.param((422, "spec: Invalid"), "MarkRefused", "spec: Invalid", "ask who", id="422"),
+        pytest.param(
+            (422, "spec: Invalid"), "MarkRefused", "spec: Invalid", "Check the admission", id="422"
+        ),
     ],
 )
 def test_a_refused_restoration_is_reported_and_cancels_nothing(

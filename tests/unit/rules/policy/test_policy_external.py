@@ -90,7 +90,7 @@ def test_what_a_chosen_repair_step_sets_on_the_node_is_no_cause() -> None:
     )
     steps = {"ReplaceNode": {"adapter": "GKEMaintenance"}}
     message = problems_of({**trigger, "repair": {"mode": "Ask", "steps": steps}})
-    assert f"external[0].match is wrong: gpuward itself sets {GKE_LABEL}" in message
+    assert f"external[0].match is wrong: gpuward sets {GKE_LABEL}" in message
     other = given(match="label example.com/broken")
     assert isinstance(load_policy({**other, "repair": {"steps": steps}}), Policy)
 
