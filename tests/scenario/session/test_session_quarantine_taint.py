@@ -159,7 +159,8 @@ def test_autoscaler_annotations_come_back_as_they_were() -> None:
     [("CordonAndTaint", True, True), ("Taint", False, True), ("Cordon", True, False)],
 )
 def test_the_policy_selects_taint_or_cordon(parts: str, cordoned: bool, tainted: bool) -> None:
-    world = fleet(4, mark=parts)
+    policy: dict[str, Any] = {"mark": parts}
+    world = fleet(4, **policy)
     world.fail_until(NODE, "Quarantined")
     taints = [t["key"] for t in world.nodes[NODE]["spec"].get("taints", [])]
     assert world.unschedulable(NODE) == cordoned
