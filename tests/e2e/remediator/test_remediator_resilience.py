@@ -150,7 +150,7 @@ async def test_why_fleet_and_list_report_a_leader_without_rights(fleet, tmp_path
         await fleet.health.fail("gpu-0001", XID_79)
         await lease_has(fleet, "gpuward.io/unable", "the remediator may not open a session")
         why = await kubectl(fleet, "why", "gpu-0001")
-        assert "nothing: the leading remediator cannot act, since" in why
+        assert "nothing: the leading remediator cannot act, for" in why
         assert "the remediator may not open a session for the node (403" in why
         assert "once it can act: a session opens within seconds" in why
         assert "a remediator leads and cannot act, since" in await kubectl(fleet, "fleet")
