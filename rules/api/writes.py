@@ -340,6 +340,6 @@ def named(write: Write) -> dict[str, str]:
     """Return the object of the write, for the log."""
     found = {name: value for name in _NAMED_BY if (value := getattr(write, name, ""))}
     if isinstance(write, WriteSessionStatus):
-        # The mode is logged, too: phase Marked in Shadow means that the node is not tainted.
+        # The mode is logged, too: in Shadow the node is not tainted in any phase.
         found |= {"phase": write.status.phase, "mode": write.status.mode}
     return found

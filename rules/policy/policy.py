@@ -107,7 +107,7 @@ class Repair(Section, frozen=True, kw_only=True):
 
     mode: Literal["Off", "Ask", "Auto"] = "Off"
     adapters: dict[str, OwnAdapter] = msgspec.field(default_factory=dict)
-    """Adapters of this cluster's own, beside those that gpuward ships."""
+    """Custom adapters, in addition to those that gpuward ships."""
     steps: dict[Step, RepairStep] = msgspec.field(default_factory=dict)
     """Steps that are not named here have nobody to do them, and the ladder climbs over them."""
     attempts: Annotated[int, Meta(ge=1)] = 2
