@@ -21,8 +21,7 @@ from typing import Any, Final
 
 from agent import settings
 from agent.commands import repair
-from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult, print_result
-from agent.commands.repair import add_parser as add
+from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult
 from agent.settings import SettingsError
 from rules.repair import reset
 from rules.repair.reset import Holder, ListedGpu, NotListedError
@@ -35,7 +34,7 @@ ENV_BOOT: Final = "GPUWARD_RESET_BOOT_ID"
 
 def add_parser(subparsers: Any) -> None:
     """Add `reset-gpu` to the program's commands."""
-    parser = add(
+    parser = repair.add_parser(
         subparsers,
         "reset-gpu",
         "Reset GPUs of this machine that no process has open",
@@ -86,7 +85,7 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
         ).run()
     finally:
         signal.signal(signal.SIGTERM, before)
-    return print_result(result, arguments, PROGRAM)
+    return repair.print_result(result, arguments, PROGRAM)
 
 
 _DEVICE: Final = re.compile(r".*/dev/nvidia(\d{1,4})( \(deleted\))?", re.DOTALL)

@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.commands import repair
-from agent.commands.repair import (
-    Host,
-    HostError,
-    Outcome,
-    RepairResult,
-    TooLateError,
-    print_result,
-)
-from agent.commands.repair import add_parser as add
+from agent.commands.repair import Host, HostError, Outcome, RepairResult, TooLateError
 from agent.settings import SettingsError
 from rules.text.printable import printable
 
@@ -33,7 +25,7 @@ ENV_BOOT: Final = "GPUWARD_RESTART_BOOT_ID"
 
 def add_parser(subparsers: Any) -> None:
     """Add `restart-node` to the program's commands."""
-    parser = add(
+    parser = repair.add_parser(
         subparsers,
         "restart-node",
         "Reboot this machine",
@@ -64,7 +56,7 @@ def run(arguments: argparse.Namespace, host: Host | None = None) -> int:
         session=printable(session)[:253],
         log_line=repair.log_line,
     ).run()
-    return print_result(result, arguments, PROGRAM)
+    return repair.print_result(result, arguments, PROGRAM)
 
 
 def _given(name: str, value: str, variable: str) -> str:

@@ -27,13 +27,7 @@ from rules.api.pods import PodView
 from rules.drain import blockers, drain_plan
 from rules.drain import queue as pdb_queue
 from rules.drain.drain_plan import DrainInput, DrainPlan
-from rules.drain.eviction import (
-    EvictionKind,
-    EvictionOutcome,
-    matching,
-    needs_turn,
-    no_answer,
-)
+from rules.drain.eviction import EvictionKind, EvictionOutcome, matching, needs_turn, no_answer
 from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
 from rules.drain.plan import kept_from_eviction, kept_from_force, plan_drain
 from rules.policy.policy import Policy

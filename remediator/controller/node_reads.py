@@ -19,12 +19,7 @@ from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.pods import PodView
 from rules.session.repair.evidence import next_check_s, wanted_of
 from rules.session.validation import result
-from rules.session.validation.jobs import (
-    LABEL_JOB,
-    JobSeen,
-    JobView,
-    PodTemplateView,
-)
+from rules.session.validation.jobs import LABEL_JOB, JobSeen, JobView, PodTemplateView
 
 T = TypeVar("T")
 

@@ -12,13 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rules.api.kube_config import (
-    Acting,
-    KubeConfig,
-    KubeConfigError,
-    Material,
-    load,
-)
+from rules.api.kube_config import Acting, KubeConfig, KubeConfigError, Material, load
 from rules.text.printable import printable
 
 _LOGIN_S = 120.0

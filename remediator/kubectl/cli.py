@@ -9,12 +9,7 @@ import sys
 from typing import Any, Final
 
 from remediator.kubectl import output, parser
-from remediator.kubectl.command import (
-    Answer,
-    Command,
-    CommandError,
-    Terminal,
-)
+from remediator.kubectl.command import Answer, Command, CommandError, Terminal
 from rules.text.printable import count, is_pasteable, printable
 
 INTERRUPTED: Final = 130

@@ -11,7 +11,7 @@ from remediator.kubectl import in_force
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.in_force import Leadership
-from remediator.view.operators import part_of_people
+from remediator.view import operators
 from rules.api import gpu_record, quarantine
 from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.health import IncidentStatus
@@ -95,7 +95,7 @@ class NodeLook:
     def people(self) -> tuple[str, ...]:
         """What people decided about the node (held, paused, opted out), what waits for them."""
         believed = self.health if not self.stale else None
-        return part_of_people(self.node, self.session, self.pauses, self.now, believed)
+        return operators.part_of_people(self.node, self.session, self.pauses, self.now, believed)
 
     @property
     def external(self) -> tuple[IncidentStatus, ...]:

@@ -16,7 +16,7 @@ from remediator.kubectl import command, node_state
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by
-from remediator.view.operators import part_of_people, pause_lines
+from remediator.view import operators
 from rules.api import names, quarantine, requests, selectors, timestamps
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import OwnerView, PodView
@@ -145,7 +145,7 @@ async def planned(
         # Its sentence stands with the nodes that it holds.
         until = f" until {timestamps.utc(breaker.until)}" if breaker.until is not None else ""
         lines.append(f"the breaker is open{until} ({breaker.reason})")
-    lines += pause_lines(snapshot.pauses.values(), snapshot.now)
+    lines += operators.pause_lines(snapshot.pauses.values(), snapshot.now)
     if not plans:
         # A label that was mistyped must not look like a fleet that is well.
         none = f"no node that the policy selects has the labels {selector}"
@@ -239,7 +239,9 @@ async def _node_plan(
     node = snapshot.nodes.get(name)
     believed = node is not None and not cause_context(node, snapshot).stale
     health = snapshot.healths.get(name) if believed else None
-    people = part_of_people(node, session, snapshot.pauses.values(), snapshot.now, health)
+    people = operators.part_of_people(
+        node, session, snapshot.pauses.values(), snapshot.now, health
+    )
     step = msgspec.structs.replace(_next_step(found, snapshot), people=people)
     if session is None:
         reason = _asking(snapshot, name)

@@ -16,7 +16,6 @@ from remediator.kubectl.cluster import Cluster, unreadable
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.node_state import NodeLook
 from remediator.view import operators, session_view
-from remediator.view.operators import node_acts, taking_out
 from remediator.view.shapes import Blocker
 from rules.api import (
     gpu_record,
@@ -388,8 +387,12 @@ def _by_whom(session: QuarantineView) -> str:
 
 
 def _advice(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
-    can = [*node_acts(look.name, session, look.sight, people=look.people, pauses=look.pauses)]
+    can = [
+        *operators.node_acts(
+            look.name, session, look.sight, people=look.people, pauses=look.pauses
+        )
+    ]
     if why_node.left_to_people(look):
-        can = [*taking_out(look.name, look.people, shadow=look.shadow), *can]
+        can = [*operators.taking_out(look.name, look.people, shadow=look.shadow), *can]
     width = max((len(act.command) for act in can), default=0)
     yield from (f"{act.command.ljust(width)}   {act.does}" for act in can)

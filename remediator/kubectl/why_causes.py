@@ -16,7 +16,6 @@ from rules.catalog.why_not import WhyNot
 from rules.drain.fate import LeftBy
 from rules.session import external
 from rules.session.causes import EVIDENCE_GANGS, open_causes
-from rules.session.external import is_external
 from rules.session.repair import ladder
 from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.status import condition
@@ -93,7 +92,7 @@ def _incident(
         yield f"  {quoted(line)}"
     pci = next((gpus[one].pci for one in incident.gpus if one in gpus), "")
     pci = pci or next(iter(incident.pci), "")
-    if is_external(incident.id):
+    if external.is_external(incident.id):
         # Its reason is defined in the policy; the detector that reported it closes it.
         action = explanations.repair(incident.recommended_action)
         yield f"  repair: {action}; closes when it is taken back"

@@ -13,9 +13,8 @@ import msgspec
 from remediator.view import operators, session_view, shapes
 from remediator.view.shapes import Bar, HistoryPage
 from remediator.view.state import PageState
-from rules.api import gpu_record, quarantine, timestamps
+from rules.api import gpu_record, names, quarantine, timestamps
 from rules.api.health import HealthStatus
-from rules.api.names import LABEL_GPUS, LABEL_GPUS_HEALTHY
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.catalog import reason
@@ -119,8 +118,8 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
         pool=pool,
         rack=rack,
         health=state.health_now(node).value.lower(),
-        gpus=_count(node.labels.get(LABEL_GPUS)),
-        gpus_healthy=_count(node.labels.get(LABEL_GPUS_HEALTHY)),
+        gpus=_count(node.labels.get(names.LABEL_GPUS)),
+        gpus_healthy=_count(node.labels.get(names.LABEL_GPUS_HEALTHY)),
         marks=_gpu_states(watched.status) if watched is not None else (),
         unschedulable=node.spec.unschedulable,
         ready=node.ready,

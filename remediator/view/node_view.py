@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
-from remediator.view import fleet_view, session_view
-from remediator.view.operators import clock_message, decided, node_acts, pause_scope, taking_out
+from remediator.view import fleet_view, operators, session_view
 from remediator.view.shapes import NodePage, OperatorAction, TimelineItem
 from remediator.view.state import PageState
 from rules.api import gpu_record, names, quarantine_taint, timestamps
@@ -248,13 +247,16 @@ def acts_on(name: str, state: PageState) -> tuple[OperatorAction, ...]:
         for pause in snapshot.pauses.values()
         if exclusions.pause_covers(pause, node, state.now)
     ]
-    people = decided(node, session, pauses, state.now)
-    found = node_acts(
+    people = operators.decided(node, session, pauses, state.now)
+    found = operators.node_acts(
         name, session, causes.cause_context(node, snapshot), people=people, pauses=pauses
     )
     if session is not None or quarantine_taint.quarantined(node):
         return found
-    return (*taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW), *found)
+    return (
+        *operators.taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW),
+        *found,
+    )
 
 
 def _taints(node: NodeView) -> Iterator[str]:
@@ -272,7 +274,7 @@ def _taints(node: NodeView) -> Iterator[str]:
 
 
 def _notes(node: NodeView, state: PageState) -> Iterator[str]:
-    if clock := clock_message(node, state.known(node.name), state.now):
+    if clock := operators.clock_message(node, state.known(node.name), state.now):
         yield sentence(clock)
     if reason := node.annotations.get(names.ANNOTATION_HOLD):
         yield f"Held: {reason}"
@@ -289,4 +291,4 @@ def _notes(node: NodeView, state: PageState) -> Iterator[str]:
     for name, pause in sorted(state.snapshot.pauses.items()):
         if exclusions.pause_covers(pause, node, state.now):
             by = f" by {pause.spec.by}" if pause.spec.by else ""
-            yield f"Paused{by} ({name}, {pause_scope(pause)}): {pause.spec.reason}"
+            yield f"Paused{by} ({name}, {operators.pause_scope(pause)}): {pause.spec.reason}"

@@ -14,14 +14,7 @@ import msgspec
 
 from rules.api import names, timestamps
 from rules.api.health import HealthStatus
-from rules.api.metadata import (
-    DOUBT_FIELD,
-    FreshMeta,
-    ObjectMeta,
-    TimedMeta,
-    View,
-    bounded_id,
-)
+from rules.api.metadata import DOUBT_FIELD, FreshMeta, ObjectMeta, TimedMeta, View, bounded_id
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.text.printable import printable
 

@@ -35,13 +35,7 @@ from rules.judge.incident import (
     without_gpu,
 )
 from rules.judge.observation import PciFunction, SourceName
-from rules.judge.state import (
-    MAX_GPUS,
-    Judging,
-    NodeState,
-    find_gpu,
-    identify,
-)
+from rules.judge.state import MAX_GPUS, Judging, NodeState, find_gpu, identify
 from rules.judge.topology import Interconnect
 from rules.text import pci_address
 

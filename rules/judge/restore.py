@@ -16,12 +16,7 @@ from rules.catalog import signals
 from rules.catalog.reason import Action, ClosesKind, Level, Reason, ReasonClass
 from rules.catalog.reasons import HOST_SIGNAL, REASONS, RECOVERY_REASONS, recovery_action_of
 from rules.catalog.thresholds import DEFAULT_RULES, Thresholds
-from rules.catalog.xid import (
-    ANSWERED_XIDS,
-    RECOVERY_ACTION_XID,
-    reason_for_line,
-    reason_for_xid,
-)
+from rules.catalog.xid import ANSWERED_XIDS, RECOVERY_ACTION_XID, reason_for_line, reason_for_xid
 from rules.judge import closing, expected_gpus, wire
 from rules.judge.burst import being_judged
 from rules.judge.facts import dcgm, presence, sources

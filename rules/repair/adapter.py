@@ -21,11 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.api import object_name
-from rules.api.names import (
-    CONDITION_NEEDS_REPLACE,
-    CONDITION_NEEDS_RESET,
-    CONDITION_NEEDS_RESTART,
-)
+from rules.api.names import CONDITION_NEEDS_REPLACE, CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
 from rules.catalog.data_file import data_file
 from rules.catalog.reason import is_reason_code
 from rules.repair.ladder import Step

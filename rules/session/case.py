@@ -10,16 +10,10 @@ from typing import Final
 
 import msgspec
 
-from rules.api import messages, names, timestamps
+from rules.api import messages, names, quarantine_taint, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
-from rules.api.quarantine_taint import (
-    QuarantineState,
-    quarantine_state,
-    read_note,
-    relabel_patch,
-    release_patch,
-)
+from rules.api.quarantine_taint import QuarantineState
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.writes import (
@@ -138,7 +132,7 @@ class Case:
     @cached_property
     def taint_state(self) -> QuarantineState:
         """Which parts of the session's taint and cordon are on the node."""
-        return quarantine_state(self.node, self.session.name)
+        return quarantine_taint.quarantine_state(self.node, self.session.name)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
@@ -265,7 +259,7 @@ class Case:
             return None
         if self.shadow or self.policy.mode == Mode.SHADOW:
             return None
-        note = read_note(node)
+        note = quarantine_taint.read_note(node)
         if note is None or note.session != self.session.name:
             return None
         if node.labels.get(names.LABEL_QUARANTINE) == status.phase.lower():
@@ -274,7 +268,7 @@ class Case:
             node=node.name,
             node_uid=node.uid,
             session=self.session.name,
-            patch=relabel_patch(node, status.phase),
+            patch=quarantine_taint.relabel_patch(node, status.phase),
         )
 
     def _events(self, status: QuarantineStatus) -> tuple[EmitEvent, ...]:
@@ -302,7 +296,7 @@ def remove_taint(node: NodeView, session: str, *, orphan: bool = False) -> Remov
         node=node.name,
         node_uid=node.uid,
         session=session,
-        patch=release_patch(node),
+        patch=quarantine_taint.release_patch(node),
         orphan=orphan,
     )
 

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 import msgspec
 
-from rules.api import messages
+from rules.api import messages, quarantine_taint
 from rules.api.quarantine import Cause, DrainStatus, Phase, Pods, QuarantineStatus
-from rules.api.quarantine_taint import QuarantineState, quarantine_patch, quarantined, read_note
+from rules.api.quarantine_taint import QuarantineState
 from rules.api.refusal import NodeWrite
 from rules.api.writes import Decision, Evicting, TaintAndCordon
 from rules.catalog.reason import is_reason_code
@@ -83,7 +83,11 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     permit = case.seen.permit
     if case.settled:
         why = messages.closed_clause(case.reported) if case.reported else "the cause closed"
-        early = " before any action" if case.shadow or not quarantined(case.node) else ""
+        early = (
+            " before any action"
+            if case.shadow or not quarantine_taint.quarantined(case.node)
+            else ""
+        )
         return end(case, Phase.CANCELLED, f"{why}{early}")
     if not case.shadow and case.taint_state is QuarantineState.INTACT:
         return _enter_tainted(case, status)
@@ -156,7 +160,7 @@ def taint_write(
         node=case.node.name,
         node_uid=case.node.uid,
         session=case.session.name,
-        patch=quarantine_patch(
+        patch=quarantine_taint.quarantine_patch(
             case.node,
             session=case.session.name,
             reason=reason,
@@ -182,7 +186,7 @@ def _enter_tainted(
 
 def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
     """Remove the taint and cordon of another session if that session has ended."""
-    note = read_note(case.node)
+    note = quarantine_taint.read_note(case.node)
     name = note.session if note else ""
     holder = next((other for other in case.seen.siblings if other.name == name), None)
     if holder is not None and observation.is_open(holder):
@@ -223,7 +227,7 @@ def _sentence(
         )
     if case.no_data:
         text += f". The node is not released: {case.no_data}"
-    note = read_note(case.node)
+    note = quarantine_taint.read_note(case.node)
     parts = note.parts if note else case.policy.parts
     return messages.tainted(case.causes, since, text, parts)
 

@@ -15,14 +15,7 @@ from rules.judge import observation as facts
 from rules.judge import recording
 from rules.judge.facts import readings, sources
 from rules.judge.incident import Finding
-from rules.judge.state import (
-    GpuView,
-    Judging,
-    NodeState,
-    find_gpu,
-    identify,
-    with_gpu,
-)
+from rules.judge.state import GpuView, Judging, NodeState, find_gpu, identify, with_gpu
 from rules.text import pci_address
 
 FOREIGN: Final = "ForeignPage"

@@ -20,12 +20,7 @@ from rules.judge.incident import Finding, Scope
 from rules.judge.memory import Gauge
 from rules.judge.observation import HostSeen, NetworkPort, Service, SourceName, SourceState
 from rules.judge.present import Present
-from rules.judge.state import (
-    Judging,
-    NodeState,
-    PortView,
-    ServiceView,
-)
+from rules.judge.state import Judging, NodeState, PortView, ServiceView
 from rules.judge.topology import Interconnect, interconnect, nvlink_domain
 
 PORT_DOWN: Final = "NetworkPortDown"

@@ -13,13 +13,7 @@ from rules.api.evidence import EvidenceView
 from rules.api.health import GpuStatus
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import (
-    Phase,
-    QuarantineStatus,
-    RepairAttempt,
-    RepairBefore,
-    RepairGpu,
-)
+from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairBefore, RepairGpu
 from rules.api.writes import DeleteObject
 from rules.repair import ladder
 from rules.repair.ladder import Seen, Step

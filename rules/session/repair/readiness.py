@@ -10,12 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from rules.api import messages, timestamps
-from rules.api.quarantine import (
-    Phase,
-    QuarantineStatus,
-    RepairAttempt,
-    RepairState,
-)
+from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.writes import Decision, Evicting
 from rules.catalog import explanations
 from rules.catalog.why_not import Refusal, WhyNot
