@@ -46,7 +46,7 @@ class Use(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """Exceptions: paths that are not read, and texts that are taken out of a line before it is."""
+    """Exceptions: paths that are not read, and texts that are removed from a line before it is."""
 
     paths: tuple[str, ...]
     texts: tuple[str, ...]
@@ -78,11 +78,9 @@ def uses(
     """Line, word as it is written, and the plain word, for each word of the list in `text`."""
     every = re.compile("|".join(rf"\b(?:{word})\b" for word, _ in words), re.IGNORECASE)
     plain = [(re.compile(word, re.IGNORECASE), to) for word, to in words]
-    found = []
+    allowed_text, found = re.compile("|".join(skipped)), []
     for number, line in enumerate(text.splitlines(), 1):
-        read = line
-        for one in skipped:
-            read = read.replace(one, " ")
+        read = allowed_text.sub(" ", line) if skipped else line
         for match in every.finditer(_PARTS.sub(" ", read)):
             word = match.group()
             found.append((number, word, next(to for one, to in plain if one.fullmatch(word))))

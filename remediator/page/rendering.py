@@ -110,7 +110,7 @@ def squares(row: shapes.NodeRow) -> list[str]:
     """Return the health of each GPU to draw; empty if the style sheet draws the node."""
     if _is_plain(row) and row.gpus in _DRAWN_BY_STYLE:
         return []
-    sick = {gpu.index: gpu.health for gpu in row.marks}
+    sick = {gpu.index: gpu.health for gpu in row.unhealthy_gpus}
     rest = "healthy" if sick or row.health == "degraded" else row.health
     # Without a GPUNodeHealth, the label of the node has the number of healthy GPUs.
     return [
@@ -120,7 +120,7 @@ def squares(row: shapes.NodeRow) -> list[str]:
 
 
 def _is_plain(row: shapes.NodeRow) -> bool:
-    return row.health == "healthy" and not row.marks and row.gpus == row.gpus_healthy
+    return row.health == "healthy" and not row.unhealthy_gpus and row.gpus == row.gpus_healthy
 
 
 def query(wanted: shapes.FleetFilter, sort: str) -> str:

@@ -50,7 +50,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
     for session in sessions:
         reasons[session.node].add(session.reason)
     for row in rows:
-        reasons[row.name] |= {gpu.reason for gpu in row.marks if gpu.reason}
+        reasons[row.name] |= {gpu.reason for gpu in row.unhealthy_gpus if gpu.reason}
     found = search(state, wanted.q) if wanted.q.strip() else None
     nodes = tuple(
         row
@@ -65,7 +65,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
     if is_filtered(wanted):
         shown = {row.name for row in nodes}
         sessions = [session for session in sessions if session.node in shown]
-    breaker = state.verdict.breaker.refusal
+    breaker = state.assessment.breaker.refusal
     return shapes.FleetPage(
         replica=state.replica,
         counts=_counts(state, rows),
@@ -77,7 +77,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
                 limit=line.limit,
                 room=line.room,
             )
-            for line in state.verdict.lines
+            for line in state.assessment.lines
         ),
         breaker=breaker.why if breaker is not None else "",
         findings=_findings(state),
@@ -120,7 +120,7 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
         health=state.health_now(node).value.lower(),
         gpus=_count(node.labels.get(names.LABEL_GPUS)),
         gpus_healthy=_count(node.labels.get(names.LABEL_GPUS_HEALTHY)),
-        marks=_gpu_states(watched.status) if watched is not None else (),
+        unhealthy_gpus=_gpu_states(watched.status) if watched is not None else (),
         unschedulable=node.spec.unschedulable,
         ready=node.ready,
         phase=row.phase if row is not None else "",
@@ -217,7 +217,7 @@ def _findings(state: PageState) -> tuple[str, ...]:
     """Why many are Unknown at once, what the breaker found in sessions, then what sick nodes have
     in common besides.
     """
-    found = state.verdict.breaker.findings
+    found = state.assessment.breaker.findings
     reasons = {finding.reason for finding in found}
     silent = node_health.silent_together(state.snapshot.agents.values())
     return (

@@ -53,7 +53,10 @@ def node_timeline(
     # Sessions hold whole seconds: of one second, causes come before what follows from them.
     return sorted(
         timed,
-        key=lambda item: (int(_time(item.at)), list(TimelineKind).index(TimelineKind(item.lane))),
+        key=lambda item: (
+            int(_time(item.at)),
+            list(TimelineKind).index(TimelineKind(item.timeline)),
+        ),
     )
 
 
@@ -74,9 +77,11 @@ def _time(at: str) -> float:
 
 
 def _moment(
-    lane: TimelineKind, at: str, what: str, text: str, session: str, by: str = ""
+    timeline: TimelineKind, at: str, what: str, text: str, session: str, by: str = ""
 ) -> TimelineItem:
-    return TimelineItem(lane=lane, at=at, until=at, what=what, said=text, session=session, by=by)
+    return TimelineItem(
+        timeline=timeline, at=at, until=at, what=what, text=text, session=session, by=by
+    )
 
 
 def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
@@ -85,24 +90,24 @@ def _phases(session: QuarantineView) -> Iterator[TimelineItem]:
     shadow = " (Shadow)" if session.status.mode == "Shadow" else ""
     if not session.status.phase:
         yield TimelineItem(
-            lane=TimelineKind.SESSION,
+            timeline=TimelineKind.SESSION,
             at=session.metadata.creation_timestamp,
             until="",
             what="opened",
             state=Phase.PENDING,
-            said="the remediator has not reconciled it yet",
+            text="the remediator has not reconciled it yet",
             session=session.name,
         )
     after = [entry.at for entry in entries[1:]]
     last = "" if observation.is_open(session) else session.status.phase_since
     for entry, later in zip(entries, [*after, last], strict=False):
         yield TimelineItem(
-            lane=TimelineKind.SESSION,
+            timeline=TimelineKind.SESSION,
             at=entry.at,
             until=entry.at if Phase(entry.step).ended else later,
             what=f"{entry.step}{shadow}",
             state=entry.step,
-            said=entry.message,
+            text=entry.message,
             session=session.name,
         )
 
@@ -112,22 +117,22 @@ def _repairs_and_tests(session: QuarantineView) -> Iterator[TimelineItem]:
         by = f"by {attempt.adapter}" if attempt.adapter else ""
         numbered = f"attempt {attempt.attempt}" if attempt.attempt > 1 else ""
         yield TimelineItem(
-            lane=TimelineKind.REPAIR,
+            timeline=TimelineKind.REPAIR,
             at=attempt.asked_at or attempt.started_at,
             until=attempt.ended_at,
             what=attempt.step,
             state=attempt.state,
-            said=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
+            text=": ".join(filter(None, (" ".join(filter(None, (by, numbered))), attempt.proof))),
             session=session.name,
         )
     for test in session.status.validation:
         yield TimelineItem(
-            lane=TimelineKind.TEST,
+            timeline=TimelineKind.TEST,
             at=test.started_at,
             until=test.ended_at,
             what=f"test under load by {test.provider}" if test.provider else "test under load",
             state=test.result or test.state,
-            said=test.message,
+            text=test.message,
             session=session.name,
         )
 
@@ -189,12 +194,12 @@ def _faults(health: HealthStatus) -> Iterator[TimelineItem]:
         closed = f"closed by {one.closed_by}" if one.closed_by else ""
         where = ", ".join(explanations.places(one.reason, one.pci, one.gpus)[:4])
         yield TimelineItem(
-            lane=TimelineKind.FAULT,
+            timeline=TimelineKind.FAULT,
             at=one.first_seen,
             until=one.closed_at or ("" if one.active else one.last_seen or one.first_seen),
             what=one.reason,
             state=one.severity,
-            said="; ".join(filter(None, (where, closed))),
+            text="; ".join(filter(None, (where, closed))),
         )
 
 
@@ -219,10 +224,10 @@ def node_page(name: str, state: PageState) -> NodePage | None:
         replica=state.replica,
         name=name,
         node=fleet_view.node_row(node, state) if node is not None else None,
-        verdict="none" if health is None else "live" if name in healths else "read",
+        health_source="none" if health is None else "live" if name in healths else "read",
         health=status,
         stale=stale,
-        marks=tuple(_taints(node)) if node is not None else (),
+        taints=tuple(_taints(node)) if node is not None else (),
         notes=tuple(_notes(node, state)) if node is not None else (),
         acts=acts_on(name, state),
         sessions=tuple(

@@ -68,7 +68,7 @@ class NodeRow(Shown, frozen=True, kw_only=True):
     gpus: int
     """Expected GPUs."""
     gpus_healthy: int
-    marks: tuple[GpuSquare, ...]
+    unhealthy_gpus: tuple[GpuSquare, ...] = msgspec.field(name="marks")
     """Its GPUs that are not healthy, as far as its health status names them."""
     unschedulable: bool
     ready: str
@@ -161,8 +161,8 @@ class OperatorAction(Shown, frozen=True, kw_only=True):
 class TimelineItem(Shown, frozen=True, kw_only=True):
     """One thing that happened to a node, at a time or for a while."""
 
-    lane: str
-    """`fault`, `session`, `repair`, `test`, `node` (boots, evidence) or `person`."""
+    timeline: str = msgspec.field(name="lane")
+    """`fault`, `session`, `repair`, `test`, `node` (boots, evidence) or an operator."""
     at: str
     until: str
     """As `at` for a moment; empty while it goes on."""
@@ -170,7 +170,7 @@ class TimelineItem(Shown, frozen=True, kw_only=True):
     """A reason, a phase, a repair step, or what an operator did."""
     state: str = ""
     """Severity of a fault, the phase, what became of a step, the health status of a test."""
-    said: str = ""
+    text: str = msgspec.field(name="said", default="")
     by: str = ""
     """Who, of an operator's acts."""
     session: str = ""
@@ -183,12 +183,12 @@ class NodePage(Shown, frozen=True, kw_only=True):
     name: str
     node: NodeRow | None
     """None: there is no such GPU node any more."""
-    verdict: str
+    health_source: str = msgspec.field(name="verdict")
     """Where `health` is from: `live` from the watch of sick nodes, `read` a moment ago, `none`."""
     health: HealthStatus | None
     stale: str
     """Why it is not known whether `health` still holds; "" where it can be believed."""
-    marks: tuple[str, ...]
+    taints: tuple[str, ...] = msgspec.field(name="marks")
     """Taints and cordon with their owners."""
     notes: tuple[str, ...]
     """What people wrote on it (hold, opt-out, pauses that name it) and what else is unusual."""

@@ -90,7 +90,7 @@ class PageState:
     snapshot: FleetSnapshot
     replica: ReplicaShown
     """Who answers."""
-    verdict: FleetAssessment = field(default_factory=FleetAssessment)
+    assessment: FleetAssessment = field(default_factory=FleetAssessment)
     common: tuple[CommonCause, ...] = ()
     """What nodes with the same fault share, of the nodes that the health status counted."""
     keys: GroupKeys = field(default_factory=GroupKeys)
@@ -215,12 +215,12 @@ class LiveSource:
         # A standby replica shows the same as the leader because it judges the same objects. A
         # judgement that fails leaves nothing half remembered.
         memory, self._memory = self._memory, FleetMemory()
-        verdict = turns.judge_fleet(snapshot, memory)
+        assessment = turns.judge_fleet(snapshot, memory)
         self._memory = memory
         return PageState(
             snapshot=snapshot,
             replica=replica,
-            verdict=verdict,
+            assessment=assessment,
             common=common_cause.common_causes(memory.census.labels, snapshot.healths),
             keys=self._keys,
             by_node=sessions_by_node(snapshot.quarantines),

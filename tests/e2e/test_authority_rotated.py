@@ -35,7 +35,7 @@ def hosted() -> Iterator[HostedServer]:
 
 
 def kubeconfig(hosted: HostedServer, folder: Path, token: str) -> Path:
-    """A kubeconfig that names `ca.crt` beside it, as a pod's files are mounted."""
+    """A kubeconfig that names `ca.crt` in its folder, as a pod's files are mounted."""
     config = yaml.safe_load(hosted.server.kubeconfig_text(token))
     for entry in config["clusters"]:
         del entry["cluster"]["certificate-authority-data"]
@@ -46,7 +46,7 @@ def kubeconfig(hosted: HostedServer, folder: Path, token: str) -> Path:
 
 
 def put(folder: Path, *authorities: bytes | None) -> None:
-    """The CA file, replaced whole as kubelet replaces a volume's files."""
+    """The CA file, replaced at once as kubelet replaces a volume's files."""
     partial = folder / "ca.partial"
     partial.write_bytes(b"".join(one or b"" for one in authorities))
     partial.rename(folder / "ca.crt")

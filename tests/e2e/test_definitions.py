@@ -50,13 +50,15 @@ async def test_kubectl_names_the_field_of_what_no_node_or_step_can_be(cluster: C
         await cluster.client.create(QUARANTINES, session(f"s{number}", nodeName=name))
     await cluster.client.create(PAUSES, pause("gpu-7", "gpu-8.example.com"))
     file = cluster.plane.folder / "written.yaml"
-    said = []
+    answers = []
     for written, _ in REFUSED:
         file.write_text(yaml.safe_dump(written), encoding="utf-8")
         status, _, err = await cluster.kubectl("create", "-f", str(file))
-        said.append(err if status else "taken")
+        answers.append(err if status else "taken")
     wanted = [field for _, field in REFUSED]
-    assert [field for field, err in zip(wanted, said, strict=True) if field not in err] == [], said
+    assert [field for field, err in zip(wanted, answers, strict=True) if field not in err] == [], (
+        answers
+    )
 
 
 async def test_silent_agents_are_shown_and_can_be_selected(cluster: Cluster) -> None:
@@ -81,8 +83,8 @@ async def test_silent_agents_are_shown_and_can_be_selected(cluster: Cluster) -> 
     assert status == 0, err
     header, loud, quiet = (line.split() for line in out.splitlines())
     assert header == ["NAME", "HEALTH", "USABLE", "REASON", "CHANGED", "SILENT", "AGE"]
-    assert "7m" in [word[:2] for word in quiet]
-    assert "7m" not in [word[:2] for word in loud]
+    assert "7m" in [one[:2] for one in quiet]
+    assert "7m" not in [one[:2] for one in loud]
     status, out, err = await cluster.kubectl(
         "get", "gnh", "--field-selector", "status.silentSince!=", "-o", "name"
     )

@@ -18,12 +18,12 @@ from tests.support.remediator.kubectl_objects import (
     Object,
     ago,
     condition,
+    gpu_health,
     kept,
     node,
     quarantined,
     session,
     sick,
-    verdict,
     waiting,
 )
 from tests.support.remediator.record_objects import RECORDS, records
@@ -94,14 +94,14 @@ def _nodes() -> list[Object]:
 
 
 def _assessments(agent_uid: str) -> list[Object]:
-    unknown = verdict(
+    unknown = gpu_health(
         UNKNOWN,
         publisher={"pod": "gpuward/agent-0", "podUID": agent_uid},
         sources=[{"name": "nvml", "state": "Down", "reason": "DriverAbsent", "since": ago(20)}],
     )
     return [
-        verdict(HEALTHY),
-        verdict("gpu-cordoned"),
+        gpu_health(HEALTHY),
+        gpu_health("gpu-cordoned"),
         unknown,
         *(sick(name) for name in (BLOCKED, "gpu-budget", "gpu-storm", "gpu-paused",
                                   "gpu-opted-out", "gpu-shadow", "gpu-cancelled")),

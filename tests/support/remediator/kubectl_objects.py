@@ -76,7 +76,7 @@ def quarantined(name: str, session: str, health: str = "unhealthy", **changes: A
     )
 
 
-def verdict(name: str, **changes: Any) -> Object:
+def gpu_health(name: str, **changes: Any) -> Object:
     status = {
         "publisher": {"heartbeat": ago(1)},
         "bootID": f"boot-{name}",
@@ -115,7 +115,7 @@ def sick(name: str, line: str = XID_95, **changes: Any) -> Object:
         "product": "NVIDIA H100 80GB HBM3", "health": "Unhealthy",
     }  # fmt: skip
     incidents = [] if changes.pop("closed", False) else [incident]
-    return verdict(
+    return gpu_health(
         name, health="Unhealthy" if incidents else "Healthy", gpusHealthy="7/8", gpus=[gpu],
         reason="Xid95UncontainedMemoryError" if incidents else "", incidents=incidents,
         observedAt=ago(14), **changes,

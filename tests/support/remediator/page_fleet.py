@@ -176,7 +176,7 @@ def state(
     memory = FleetMemory()
     return PageState(
         snapshot=snapshot,
-        verdict=judge_fleet(snapshot, memory),
+        assessment=judge_fleet(snapshot, memory),
         common=common_causes(memory.census.labels, snapshot.healths),
         replica=ReplicaShown(
             identity="replica-a",

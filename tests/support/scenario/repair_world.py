@@ -176,10 +176,10 @@ RUNS_S = 120.0
 CHECK = {"id": "memory", "gpu": "GPU-n0-0", "value": 0.0, "unit": "wrong values"}
 
 
-def result_json(verdict: str, **check: Any) -> str:
+def result_json(outcome: str, **check: Any) -> str:
     """What the container of a test leaves in its termination log."""
-    checks = [{**CHECK, "verdict": verdict, **check}]
-    return json.dumps({"verdict": verdict, "message": f"It is {verdict}.", "checks": checks})
+    checks = [{**CHECK, "verdict": outcome, **check}]
+    return json.dumps({"verdict": outcome, "message": f"It is {outcome}.", "checks": checks})
 
 
 OUTCOMES = {

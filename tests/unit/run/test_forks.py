@@ -1,4 +1,4 @@
-"""A run of tests that is shared between processes says of each test what a run of one would."""
+"""A test run that is shared between processes reports the same as a run in one process."""
 
 import re
 import subprocess
@@ -49,18 +49,18 @@ def outcome(folder: Path, *options: str) -> tuple[int, str]:
 def test_processes_that_break_down_cost_their_test_and_no_other(tmp_path: Path) -> None:
     (tmp_path / "test_breaks_down.py").write_text(BREAKS_DOWN)
     (tmp_path / "test_shares.py").write_text(SHARES)
-    code, said = outcome(tmp_path)
-    assert code == 1, said
-    assert re.search(r"\n4 failed, 3 passed, 1 skipped, 1 xfailed in ", said), said
-    assert "test_is_killed: its process was ended by SIGKILL" in said
-    assert "test_leaves: its process ended with exit status 3" in said
-    assert "ValueError: what all had in common" in said
-    assert "what it printed" in said
+    code, output = outcome(tmp_path)
+    assert code == 1, output
+    assert re.search(r"\n4 failed, 3 passed, 1 skipped, 1 xfailed in ", output), output
+    assert "test_is_killed: its process was ended by SIGKILL" in output
+    assert "test_leaves: its process ended with exit status 3" in output
+    assert "ValueError: what all had in common" in output
+    assert "what it printed" in output
 
 
 def test_a_run_that_stops_at_the_first_failure_ends_its_processes(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_fails(): assert False\n")
     (tmp_path / "test_b.py").write_text("import time\ndef test_long(): time.sleep(600)\n")
-    code, said = outcome(tmp_path, "-x")
-    assert code == 1, said
-    assert "stopping after 1 failures" in said
+    code, output = outcome(tmp_path, "-x")
+    assert code == 1, output
+    assert "stopping after 1 failures" in output

@@ -16,9 +16,9 @@ from tests.support.remediator.kubectl_objects import (
     HEALTHS,
     NOW,
     QUARANTINES,
+    gpu_health,
     node,
     policy_map,
-    verdict,
 )
 
 MESSAGE = "no remediator has led for 20m: nothing is quarantined, repaired or returned to service"
@@ -166,7 +166,7 @@ def under(policy: str, hosted: HostedServer) -> None:
         found = node(name, "healthy")
         found["metadata"]["labels"] |= {"pool": pool}
         load(hosted, r.NODES, found)
-        load(hosted, HEALTHS, verdict(name))
+        load(hosted, HEALTHS, gpu_health(name))
     load(hosted, r.CONFIGMAPS, policy_map(policy))
 
 
@@ -195,11 +195,11 @@ UNREAD = {"gpuward.io/policy-unread": "gpuward-policy: budgit is not a known key
 NOBODY = "so it runs in Shadow"
 
 
-def led(policy: str, says: dict[str, str], hosted: HostedServer) -> None:
+def led(policy: str, annotations: dict[str, str], hosted: HostedServer) -> None:
     """A Lease that was just renewed, with these annotations of its holder."""
     under(policy, hosted)
     held = lease(NOW - 2, "r-1")
-    held["metadata"]["annotations"] = says
+    held["metadata"]["annotations"] = annotations
     load(hosted, r.LEASES, held)
 
 

@@ -168,7 +168,7 @@ def test_who_asks_for_a_node_hears_that_the_budget_is_exceeded(tmp_path):
     ("message", "disagrees"),
     [
         pytest.param(ago(5), True, id="the fault was there before and is there still"),
-        pytest.param(ago(0), False, id="a moment ago: nobody has looked yet"),
+        pytest.param(ago(0), False, id="a moment ago: nobody has checked yet"),
         pytest.param(ago(20), False, id="what began after the repair is another fault"),
     ],
 )

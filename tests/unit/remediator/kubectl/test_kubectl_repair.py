@@ -19,9 +19,9 @@ from tests.support.remediator.kubectl_objects import (
     QUARANTINES,
     Object,
     condition,
+    gpu_health,
     policy_map,
     session,
-    verdict,
 )
 
 BY_OPERATOR = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
@@ -111,7 +111,7 @@ def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_o
     def fill(hosted: HostedServer) -> None:
         proposed("Ask", more=(BY_OPERATOR,))(hosted)
         fault = {"id": "i1", "reason": "GPULost", "severity": "Fatal", "active": not over}
-        load(hosted, HEALTHS, verdict("gpu-healthy", incidents=[fault]))
+        load(hosted, HEALTHS, gpu_health("gpu-healthy", incidents=[fault]))
 
     with cluster(tmp_path, fill) as kubectl:
         code, _, err = kubectl("approve", "gpu-healthy", "--step", "RestartNode", "--yes")

@@ -67,7 +67,7 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
     told.
     """
 
-    async def told(kubectl: Kubectl) -> str:
+    async def help_text(kubectl: Kubectl) -> str:
         arguments = ["--kubeconfig", str(kubectl.kubeconfig), "fleet"]
         async with connect(make_parser().parse_args(arguments), print) as one:
             seen = await one.session(JOINED)
@@ -83,7 +83,7 @@ def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) 
 
     quarantined = session(JOINED, "gpu-7", "Marked", "m", spec={"level": "Cordon"})
     with cluster(folder, lambda hosted: load(hosted, QUARANTINES, quarantined)) as found:
-        output = asyncio.run(told(found))
+        output = asyncio.run(help_text(found))
         return found.get(QUARANTINES, JOINED)["spec"], output
 
 

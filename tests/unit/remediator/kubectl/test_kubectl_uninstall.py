@@ -154,7 +154,7 @@ def storm(kubectl: Kubectl) -> None:
         path = f"/api/v1/nodes/{name}"
         written(kubectl, f"{path}/status", "gpuward-agent", body, STRATEGIC_MERGE_PATCH)
         fresh = msgspec.convert(kubectl.get(r.NODES, name), FreshNode)
-        mark = quarantine_patch(
+        patch = quarantine_patch(
             fresh,
             session=f"{name}-0badcafe",
             reason="Xid79",
@@ -162,7 +162,7 @@ def storm(kubectl: Kubectl) -> None:
             parts="CordonAndTaint",
             now=NOW - 60,
         )
-        written(kubectl, path, "gpuward-remediator", mark, MERGE_PATCH)
+        written(kubectl, path, "gpuward-remediator", patch, MERGE_PATCH)
 
 
 def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path) -> None:

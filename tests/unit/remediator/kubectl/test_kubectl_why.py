@@ -25,11 +25,11 @@ from tests.support.remediator.kubectl_objects import (
     Object,
     ago,
     condition,
+    gpu_health,
     node,
     quarantined,
     session,
     sick,
-    verdict,
 )
 
 
@@ -88,7 +88,9 @@ def test_a_taint_that_cannot_be_removed_has_a_remedy() -> None:
         "s", NAME, "Released", f"Released: healthy for 10m; refused: {clause}.",
         conditions=[condition("Blocked", "MarkRefused", f"Refused: {clause}.")],
     )  # fmt: skip
-    text = " ".join(" ".join(why(look(verdict(NAME), ended, on=quarantined(NAME, "s")))).split())
+    text = " ".join(
+        " ".join(why(look(gpu_health(NAME), ended, on=quarantined(NAME, "s")))).split()
+    )
     assert "tainted and cordoned by gpuward without an open session" in text
     assert f"refused: {clause}." in text
     assert "blocker MarkRefused" in text
@@ -170,7 +172,7 @@ def reported_clock(dated: str, noted: str, *, manager: str = "kubelet") -> Objec
     ],
 )
 def test_a_wrong_clock_is_reported_with_direction_and_offset(on: Object, message: str) -> None:
-    lines = summary(look(verdict(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
+    lines = summary(look(gpu_health(NAME, publisher=IN_A_POD), on=on, agents=(POD,)))
     assert message in lines
     assert ("clock is" in lines) == bool(message)
 
@@ -242,6 +244,6 @@ def test_other_commands_take_no_pod_for_a_node(fleet: Kubectl) -> None:
 def test_a_driver_released_on_request_is_not_reported_as_a_silent_agent() -> None:
     released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
     upgraded = node(NAME, labels={"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
-    message = summary(look(verdict(NAME, sources=[released]), on=upgraded))
+    message = summary(look(gpu_health(NAME, sources=[released]), on=upgraded))
     assert "its agent released the driver 3m ago on request: the GPU Operator is" in message
     assert "kubectl get pods -A" not in message

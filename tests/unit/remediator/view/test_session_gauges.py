@@ -191,7 +191,7 @@ def test_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
     past = [ended] if released else []
     shown(metrics, *past, nodes=nodes, healths=healths, policy=loaded, now=made + 60)
     assert lines(metrics, "gpuward_node_left_alone") == [
-        f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in why
+        f'gpuward_node_left_alone{{node="gpu-7",why="{one}"}} 1.0' for one in why
     ]
 
 
@@ -227,5 +227,5 @@ def test_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none
         nodes, healths = {"gpu-7": node}, {"gpu-7": health}
         shown(metrics, nodes=nodes, healths=healths, pauses={"p": pause}, now=now)
         assert lines(metrics, "gpuward_node_left_alone") == [
-            f'gpuward_node_left_alone{{node="gpu-7",why="{word}"}} 1.0' for word in arguments
+            f'gpuward_node_left_alone{{node="gpu-7",why="{one}"}} 1.0' for one in arguments
         ]

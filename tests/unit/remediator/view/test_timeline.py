@@ -25,7 +25,7 @@ def test_the_timeline_has_who_approved_each_step_and_why() -> None:
         there, status=msgspec.structs.replace(there.status, timeline=entries)
     )
     items = node_timeline([there], None, NOW)
-    assert [(i.at, i.what, i.by, i.said) for i in items if i.lane == "person"] == [
+    assert [(i.at, i.what, i.by, i.text) for i in items if i.timeline == "person"] == [
         (first, "ResetGPU approved", "ann", "vendor: on site"),
         (second, "RestartNode approved", "an operator", ""),
     ]
@@ -43,7 +43,7 @@ def test_later_requests_have_the_time_of_the_request() -> None:
         ben = Cause(source="Human", by="ben", message="fan noise", at=at)
         spec = msgspec.structs.replace(there.spec, causes=(fault, ben))
         items = node_timeline([msgspec.structs.replace(there, spec=spec)], None, NOW)
-        output = [(i.at, i.what, i.by) for i in items if i.lane == "person"]
+        output = [(i.at, i.what, i.by) for i in items if i.timeline == "person"]
         assert output == [(when, "quarantine asked for", "ben")]
 
 
