@@ -66,13 +66,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str = API_VERSION
     kind: str = "PreflightCheck"
     metadata: dict[str, str]
-    verdict: str
+    result: str = msgspec.field(name="verdict")
     found: str
 
 
-def one(name: str, found: str, verdict: str = WARN) -> list[Check]:
+def one(name: str, found: str, result: str = WARN) -> list[Check]:
     """A report of one line."""
-    return [Check(metadata={"name": name}, verdict=verdict, found=found)]
+    return [Check(metadata={"name": name}, result=result, found=found)]
 
 
 async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -86,11 +86,11 @@ async def preflight(cluster: Cluster, options: argparse.Namespace, _: Terminal) 
             raise
         wrong = one("policy", str(error), FAIL)
     found = [*await checks(cluster, policy or Policy(), options.namespace), *wrong]
-    lines = [f"{check.verdict:4}  {check.metadata['name']}: {check.found}" for check in found]
+    lines = [f"{check.result:4}  {check.metadata['name']}: {check.found}" for check in found]
     report: Answer = (
         msgspec.to_builtins(found) if options.output else "\n".join(map(printable, lines))
     )
-    if failed := sum(check.verdict == FAIL for check in found):
+    if failed := sum(check.result == FAIL for check in found):
         raise CommandError(f"not ready: {failed} of {len(found)} checks failed", report=report)
     return report
 

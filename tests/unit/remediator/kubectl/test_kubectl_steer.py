@@ -63,8 +63,8 @@ BOB = {"source": "Human", "reason": "Requested", "message": "smoke", "by": "bob"
 
 
 def joined(folder: Path, meanwhile: dict[str, Any], level: str, *, stops: bool) -> tuple[Any, str]:
-    """The session's spec after ann joined, while somebody else wrote `meanwhile`; what she was
-    told.
+    """The session's spec after ann joined, while somebody else wrote `meanwhile`; the output
+    for her.
     """
 
     async def help_text(kubectl: Kubectl) -> str:
