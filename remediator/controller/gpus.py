@@ -31,7 +31,7 @@ _GROUP = "resource.k8s.io"
 _CLAIMS_FRESH_S = 60.0
 _KEPT = 5_000
 _FRESH_S = 30.0
-# A pod that was promised a place has left and is counted where it went by then, or cannot leave.
+# How long GPUs stay reserved for a pod. By then it runs on its new node or cannot be evicted.
 _PROMISED_S = 90.0
 _PROMISES_S = 3600.0
 _PAGE = 500

@@ -36,7 +36,7 @@ _CHECKS = 1_024
 _OUTAGE_S = 15.0
 # With this many sessions being opened, the API server is busy.
 _ENOUGH = 2 * api.IN_FLIGHT[CallQueue.STATUS]
-# A check that fails in a way nobody foresaw is tried again after this long.
+# Delay before a check is retried after an unexpected error.
 _AFTER_SURPRISE_S = 5.0
 # When all nodes are checked, healthy ones wait this long, so that they do not delay sick ones.
 _QUIET_S = 3.0

@@ -38,7 +38,7 @@ _ROUNDS = 12
 _READS = 20
 _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
-# The object of a write was not as the decision assumed.
+# The object changed or disappeared after the decision.
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})
 # About half a minute, so that a restart of the API server is not reported in every session.
 _READS_FAILED_REPORTED_FROM = 9

@@ -93,15 +93,11 @@ class Leadership:
 
     @property
     def cannot_act(self) -> str:
-        """`cannot act, since TIME (9m ago): why`, of a leader that reports it; else ""."""
+        """`cannot act, since TIME: why`, of a leader that reports it; else ""."""
         if not self.status.unable:
             return ""
         at = self.status.unable_since
-        since = (
-            f", since {timestamps.utc(at)} ({timestamps.span(self.now - at)} ago)"
-            if at is not None
-            else ""
-        )
+        since = f", since {timestamps.utc(at)}" if at is not None else ""
         return f"cannot act{since}: {self.status.unable}"
 
     @property
