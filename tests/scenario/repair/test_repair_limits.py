@@ -202,7 +202,7 @@ def test_a_refused_request_is_reported_and_fails_in_time() -> None:
     world.fail_until(NODE, "Repairing")
     world.run(300, step=5)
     assert world.steps_of() == [("RestartNode", "Planned")]
-    assert "ask for a repair" in world.message(NODE)
+    assert "request a repair" in world.message(NODE)
     world.run(900, step=5)
     assert world.steps_of() == [("RestartNode", "Failed")]
     assert "the request could not be sent" in world.session(NODE).status.repair[0].proof
