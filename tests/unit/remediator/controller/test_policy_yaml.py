@@ -27,8 +27,8 @@ from rules.policy.policy import Policy
         pytest.param("a: 1\n---\nb: 2\n", "p: holds 2 documents; a policy is one",
                      id="two documents"),
         pytest.param("\x00", "p: is not YAML", id="no text"),
-        pytest.param('budget:\n  minimum: "\\ud83d"\n', "p: is not YAML: found one half of a "
-                     "character (line 2, column 12)", id="half of a value"),
+        pytest.param('budget:\n  minimum: "\\ud83d"\n', "p: is not YAML: found an incomplete "
+                     "UTF-16 surrogate pair (line 2, column 12)", id="half of a value"),
         pytest.param('repair: {mode: "Off", steps: {"\\ud800": {}}}\n', "p: is not YAML: found",
                      id="half of a key"),
         pytest.param("budgets: {}\n", "p: budgets is not a known key; did you mean budget?",
