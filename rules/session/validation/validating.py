@@ -14,6 +14,7 @@ from rules.api.nodes import NodeView
 from rules.api.quarantine import Phase, QuarantineStatus
 from rules.api.quarantine_taint import QuarantineState
 from rules.api.writes import Decision, Write
+from rules.catalog import reason
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import drain_plan
 from rules.policy import policy
@@ -146,7 +147,8 @@ _NONE_RETURNED: Final = "none, but an operator requested the quarantine and has 
 def _came_back(status: QuarantineStatus) -> list[str]:
     """Return a clause with the cause that returned last and when; empty if none did."""
     entries = (e for e in status.timeline if e.step == "CauseReturned")
-    returned = [e for e in entries if e.message != _NONE_RETURNED]
+    # The entry of a manual cause has a sentence, that of a fault its reason.
+    returned = [e for e in entries if reason.is_reason_code(e.message)]
     if not returned:
         return []
     last = returned[-1]
