@@ -26,7 +26,8 @@ URGENT_SPACING_S: Final = 0.2
 REPAIR_SPACING_S: Final = 10.0
 """The least time between corrections of another client's edits, so that two writers never race."""
 REASSERT_EVERY_S: Final = 300.0
-"""Everything is written again this often; the server does not store unchanged objects."""
+"""Everything is written again this often; the server does not store unchanged objects. New
+readings of GPUs with an active incident are stored with it."""
 REASSERT_JITTER: Final = 0.2
 FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 30.0

@@ -84,6 +84,28 @@ FIELDS: dict[str, Field] = {
     "GpuStatus.resetAt": Field("When evidence of a reset of it was seen last; whole seconds.", 40),
     "GpuStatus.resetPending": Field("True when a remap waits for the next reset."),
     "GpuStatus.migMode": Field("MIG mode: Enabled, Disabled, or empty.", 32),
+    "GpuStatus.readings": Field(
+        "The last readings of this GPU while it has an active incident; for at most 16 GPUs. They "
+        "are renewed with other changes and every 5 minutes."
+    ),
+    "GpuReadings.readAt": Field(
+        "When the GPU last answered. The power limit, ECC and remapping counters may be a minute "
+        "older.",
+        40,
+    ),
+    "GpuReadings.temperatureCelsius": Field("Temperature of the GPU core."),
+    "GpuReadings.memoryTemperatureCelsius": Field("Temperature of the hottest memory stack."),
+    "GpuReadings.powerWatts": Field("Power drawn by the board."),
+    "GpuReadings.powerLimitWatts": Field("Power limit in force."),
+    "GpuReadings.clockEventReasons": Field("Why clocks are reduced, as NVML reports it.", 64),
+    "GpuReadings.eccCorrectable": Field("Correctable ECC errors since the driver was loaded."),
+    "GpuReadings.eccUncorrectable": Field("Uncorrectable ECC errors since the driver was loaded."),
+    "GpuReadings.remappedRowsCorrectable": Field("Memory rows remapped for correctable errors."),
+    "GpuReadings.remappedRowsUncorrectable": Field(
+        "Memory rows remapped for uncorrectable errors."
+    ),
+    "GpuReadings.remapPending": Field("True when a remap waits for the next reset."),
+    "GpuReadings.remapFailure": Field("True when a remap failed because no spare row is left."),
     "HealthStatus.topology": Field("The design topology; it does not change when a link fails."),
     "Topology.interconnect": Field("nvswitch, nvlink-mesh, nvlink-partial, pcie or single.", 32),
     "Topology.nvlinkDomain": Field("Cluster UUID and clique of the NVLink domain.", 128),

@@ -22,6 +22,7 @@ from markupsafe import Markup, escape
 
 from remediator.view import fleet_view, node_view, operators, shapes
 from rules.api import messages, object_name, timestamps
+from rules.api.health import GpuReadings
 from rules.api.quarantine import DrainStatus, Phase
 from rules.catalog import explanations, why_not
 from rules.catalog.why_not import WhyNot
@@ -161,6 +162,24 @@ def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     return text, [("ok", gone / total), ("act", waiting / total), ("bad", (stuck + left) / total)]
 
 
+def readings(read: GpuReadings) -> str:
+    """Return readings as text, values without data left out: `71 °C; 412 of 700 W`."""
+    limit = "" if read.power_limit_watts is None else f" of {read.power_limit_watts}"
+    flags = ((read.remap_pending, "row remap pending"), (read.remap_failure, "row remap failed"))
+    numbers = (
+        ("{} °C", read.temperature_celsius),
+        ("memory {} °C", read.memory_temperature_celsius),
+        (f"{{}}{limit} W", read.power_watts),
+        ("clocks: {}", ", ".join(read.clock_event_reasons) or None),
+        ("{} correctable ECC errors", read.ecc_correctable),
+        ("{} uncorrectable ECC errors", read.ecc_uncorrectable),
+        ("{} rows remapped for correctable errors", read.remapped_rows_correctable),
+        ("{} rows remapped for uncorrectable errors", read.remapped_rows_uncorrectable),
+    )
+    parts = [form.format(value) for form, value in numbers if value is not None]
+    return "; ".join([*parts, *(text for on, text in flags if on)])
+
+
 def commands(page: shapes.NodePage) -> list[tuple[str, str]]:
     """Return commands for a node with a description; none if the name is invalid."""
     if not object_name.is_object_name(page.name):
@@ -233,13 +252,16 @@ _ENVIRONMENT.filters |= {
     "is_filtered": fleet_view.is_filtered, "left": left,
     "approved_by": messages.approved_by,
     "not_first": _not_first, "number": "{:,}".format,
-    "path": functools.partial(quote, safe=""), "query": query,
+    "path": functools.partial(quote, safe=""), "query": query, "readings": readings,
     "runbook": runbook_of, "sentence": sentence,
     "span": timestamps.span, "spelled": lambda name: _SPELLED.get(name, name),
     "square_class": square_class,
     "squares": squares, "utc": timestamps.utc_of,
 }  # fmt: skip
-_ENVIRONMENT.globals |= {"count": count, "identifier": identifier, "places": explanations.places}
+_ENVIRONMENT.globals |= {
+    "count": count, "gpus_with_readings": node_view.gpus_with_readings, "identifier": identifier,
+    "places": explanations.places,
+}  # fmt: skip
 _template = functools.cache(_ENVIRONMENT.get_template)
 
 

@@ -10,7 +10,7 @@ from remediator.view import fleet_view, operators, session_view
 from remediator.view.shapes import NodePage, OperatorAction, TimelineItem
 from remediator.view.state import PageState
 from rules.api import gpu_record, names, quarantine_taint, timestamps
-from rules.api.health import HealthStatus
+from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase, TimelineEntry
 from rules.catalog import explanations
@@ -18,6 +18,7 @@ from rules.fleet import node_health
 from rules.session import causes, exclusions, halts, observation
 from rules.session.repair import ladder
 from rules.session.status import APPROVED, BY_GPUWARD, BY_OPERATOR, PAUSED_BY, sentence
+from rules.text import pci_address
 
 SHOWN_ITEMS: Final = 80
 _OPERATOR: Final = "an operator"
@@ -235,6 +236,19 @@ def node_page(name: str, state: PageState) -> NodePage | None:
         ),
         timeline=tuple(happened[-SHOWN_ITEMS:]),
         earlier=max(0, len(happened) - SHOWN_ITEMS),
+    )
+
+
+def gpus_with_readings(incident: IncidentStatus, health: HealthStatus) -> tuple[GpuStatus, ...]:
+    """Return the GPUs of an active incident whose readings are published, in NVML order."""
+    if not incident.active:
+        return ()
+    places = {*incident.gpus, *(incident.pci if not incident.gpus else ())} - {""}
+    return tuple(
+        gpu
+        for gpu in health.gpus
+        if gpu.readings is not None
+        and not places.isdisjoint((gpu.uuid, pci_address.plain_address(gpu.pci)))
     )
 
 

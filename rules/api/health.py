@@ -16,6 +16,8 @@ MAX_EVIDENCE = 5
 MAX_EVIDENCE_BYTES = 512
 MAX_OBJECT_BYTES = 64 * 1024
 MAX_SEEN_RUNNING = 80
+MAX_READ_GPUS = 16
+"""GPUs with published readings."""
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -87,6 +89,23 @@ class SourceStatus(Wire, frozen=True):
     since: str = ""
 
 
+class GpuReadings(Wire, frozen=True):
+    """The last readings of a GPU with an active incident; None is a value without data."""
+
+    read_at: str = ""
+    temperature_celsius: int | None = None
+    memory_temperature_celsius: int | None = None
+    power_watts: int | None = None
+    power_limit_watts: int | None = None
+    clock_event_reasons: tuple[str, ...] = ()
+    ecc_correctable: int | None = None
+    ecc_uncorrectable: int | None = None
+    remapped_rows_correctable: int | None = None
+    remapped_rows_uncorrectable: int | None = None
+    remap_pending: bool | None = None
+    remap_failure: bool | None = None
+
+
 class GpuStatus(Wire, frozen=True):
     """One GPU as the agent knows it."""
 
@@ -104,6 +123,7 @@ class GpuStatus(Wire, frozen=True):
     reset_pending: bool = False
     reset_at: str = ""
     mig_mode: str = ""
+    readings: GpuReadings | None = None
 
 
 class Topology(Wire, frozen=True):

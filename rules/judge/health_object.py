@@ -1,9 +1,9 @@
 """Build the GPUNodeHealth status, node conditions and labels, and decide how soon to write them.
 
 The agent calls `publish` after each change and `differs` for its urgency. Strings are cut to the
-limits of the CRD and labels are validated. An object over 60 KiB loses the evidence of closed
-incidents first, then the oldest of these, evidence of active ones, and incidents of severity Info.
-`dropped` counts the lost incidents.
+limits of the CRD and labels are validated. An object over 60 KiB loses the readings first, then
+the evidence of closed incidents, the oldest of these, evidence of active ones, and incidents of
+severity Info. `dropped` counts the lost incidents.
 """
 
 from collections.abc import Callable, Mapping
@@ -82,6 +82,7 @@ _FEW_ENTRIES: Final = 16
 def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
     """Return the status within `limit` bytes; unchanged if it fits."""
     steps: tuple[Callable[[HealthStatus], HealthStatus], ...] = (
+        _without_readings,
         lambda status: _with_lines(status, 1, closed_only=True),
         lambda status: _without_last(status, limit, closed_only=True),
         lambda status: _with_lines(status, 1),
@@ -94,6 +95,16 @@ def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
             break
         status = step(status)
     return status
+
+
+def _without_readings(status: HealthStatus) -> HealthStatus:
+    if all(gpu.readings is None for gpu in status.gpus):
+        return status
+    gpus = tuple(
+        gpu if gpu.readings is None else msgspec.structs.replace(gpu, readings=None)
+        for gpu in status.gpus
+    )
+    return msgspec.structs.replace(status, gpus=gpus)
 
 
 def _with_lines(status: HealthStatus, most: int, *, closed_only: bool = False) -> HealthStatus:
@@ -165,6 +176,8 @@ class Difference(StrEnum):
     """How soon a changed publication must be written."""
 
     NONE = "None"
+    REFRESHED = "Refreshed"
+    """Readings: with the next write, which they do not cause."""
     RIDES_ALONG = "RidesAlong"
     """Counts and times: within `RIDE_ALONG_S`."""
     SOON = "Soon"
@@ -179,6 +192,7 @@ def publish(state: NodeState, judged: Assessment, now: float, identity: Identity
     expected = state.expected
     healthy = judged.gpus_healthy
     heartbeat = identity.heartbeat_at
+    suspects = _suspects(state)
     status = HealthStatus(
         publisher=PublisherPod(
             pod=identity.pod[:512],
@@ -201,7 +215,7 @@ def publish(state: NodeState, judged: Assessment, now: float, identity: Identity
         sources=_sources(state, now),
         seen_running=_seen_running(state),
         gpus=tuple(
-            _gpu(view, judged.gpus[key], state.branch)
+            _gpu(view, judged.gpus[key], state.branch, with_readings=key in suspects)
             for key, view in sorted(state.gpus.items(), key=lambda item: _position(item[1]))
         ),
         topology=topology,
@@ -225,13 +239,14 @@ def differs(old: Publication | None, new: Publication) -> Difference:
         return Difference.NOW
     if _noted(old.status) != _noted(new.status):
         return Difference.SOON
-    same = _lasting(old.status) == _lasting(new.status) and old.conditions == new.conditions
-    return Difference.NONE if same else Difference.RIDES_ALONG
+    if _lasting(old.status) != _lasting(new.status) or old.conditions != new.conditions:
+        return Difference.RIDES_ALONG
+    return Difference.NONE if old.status.gpus == new.status.gpus else Difference.REFRESHED
 
 
 def _lasting(status: HealthStatus) -> HealthStatus:
-    """Return the status without fields that change on a healthy node, which needs no writes."""
-    return msgspec.structs.replace(status, observed_at="", cursor=Cursor())
+    """Return the status without fields whose changes need no writes."""
+    return msgspec.structs.replace(_without_readings(status), observed_at="", cursor=Cursor())
 
 
 def _noted(status: HealthStatus) -> tuple[object, ...]:
@@ -260,7 +275,7 @@ def _urgent(publication: Publication) -> tuple[object, ...]:
         status.gpus_healthy,
         status.expected_gpus,
         tuple((source.name, source.state, source.reason) for source in status.sources),
-        status.gpus,
+        _without_readings(status).gpus,
         status.topology,
         tuple(
             (i.id, i.reason, i.severity, i.level, i.recommended_action, i.active)
@@ -319,7 +334,21 @@ def _seen_running(state: NodeState) -> tuple[str, ...]:
     return tuple(sorted(services) + sorted(ports))[: health.MAX_SEEN_RUNNING]
 
 
-def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
+def _suspects(state: NodeState) -> frozenset[str]:
+    """Return the keys of the first 16 GPUs with active incidents, most severe incidents first."""
+    found = [
+        key
+        for incident in in_order(state.incidents)
+        if incident.active
+        for key, view in state.gpus.items()
+        if incident.concerns(view.gpu_id)
+    ]
+    return frozenset(list(dict.fromkeys(found))[: health.MAX_READ_GPUS])
+
+
+def _gpu(
+    view: GpuView, judged: GpuAssessment, branch: int | None, *, with_readings: bool
+) -> GpuStatus:
     seen = view.seen
     return GpuStatus(
         uuid=seen.uuid[:96],
@@ -336,6 +365,7 @@ def _gpu(view: GpuView, judged: GpuAssessment, branch: int | None) -> GpuStatus:
         reset_pending=view.reset_pending,
         reset_at=timestamps.format_time(view.reset_at) if view.reset_at else "",
         mig_mode=_MIG_MODE[seen.mig_mode],
+        readings=wire.readings_to_wire(view) if with_readings else None,
     )
 
 

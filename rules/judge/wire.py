@@ -1,4 +1,4 @@
-"""Convert incidents and the ledger to and from their published form.
+"""Convert incidents, readings and the ledger to and from their published form.
 
 Published objects are not trusted when read back: an unknown value becomes the mildest one.
 """
@@ -9,10 +9,12 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from rules.api import health, timestamps
-from rules.api.health import IncidentStatus, LedgerEntry
+from rules.api.health import GpuReadings, IncidentStatus, LedgerEntry
 from rules.catalog import reason, reasons
 from rules.catalog.reason import Action, ClosesKind, ClosesOn, Level, Reason, ReasonClass, Severity
+from rules.catalog.signals import Signal
 from rules.judge import memory
+from rules.judge.facts import checks_heat, standing
 from rules.judge.incident import (
     MAX_LINKS,
     MAX_PORTS,
@@ -24,6 +26,7 @@ from rules.judge.incident import (
     clipped,
 )
 from rules.judge.memory import Entry, Ledger, Sightings
+from rules.judge.state import GpuView
 from rules.text import pci_address
 
 _XID_REASON: Final = re.compile(r"Xid(\d{1,5})[A-Za-z]")
@@ -35,6 +38,8 @@ _NOTHING_ASKED: Final = "None"
 _PORT_CHARS: Final = 64
 _PCI_CHARS: Final = 16
 _UUID_CHARS: Final = 96
+_LARGEST_READING: Final = 1 << 53
+"""The API server rejects the entire status for an integer above 63 bits."""
 _Enum = TypeVar("_Enum", bound=StrEnum)
 _Default = TypeVar("_Default")
 
@@ -145,6 +150,35 @@ def _known(kind: type[_Enum], text: str, otherwise: _Default) -> _Enum | _Defaul
 
 
 _SIGHTINGS: Final = re.compile(r"(\S{1,40}) x(\d{1,10})")
+
+
+def readings_to_wire(view: GpuView) -> GpuReadings | None:
+    """Return the readings of the last poll that the GPU answered; None before the first one."""
+
+    def number(signal: Signal) -> int | None:
+        value = standing.number_of(view.values.get(signal))
+        return None if value is None or abs(value) > _LARGEST_READING else round(value)
+
+    def flag(signal: Signal) -> bool | None:
+        value = number(signal)
+        return None if value is None else bool(value)
+
+    if not view.answered_at:
+        return None
+    return GpuReadings(
+        read_at=timestamps.format_time(view.answered_at),
+        temperature_celsius=number(Signal.TEMPERATURE),
+        memory_temperature_celsius=number(Signal.MEMORY_TEMPERATURE),
+        power_watts=number(Signal.POWER),
+        power_limit_watts=number(Signal.POWER_LIMIT),
+        clock_event_reasons=checks_heat.clock_event_names(number(Signal.CLOCK_EVENT_REASONS) or 0),
+        ecc_correctable=number(Signal.ECC_CORRECTED_VOLATILE),
+        ecc_uncorrectable=number(Signal.ECC_UNCORRECTED_VOLATILE),
+        remapped_rows_correctable=number(Signal.REMAPPED_ROWS_CORRECTABLE),
+        remapped_rows_uncorrectable=number(Signal.REMAPPED_ROWS_UNCORRECTABLE),
+        remap_pending=flag(Signal.REMAP_PENDING),
+        remap_failure=flag(Signal.REMAP_FAILURE),
+    )
 
 
 def ledger_to_wire(ledger: Ledger) -> tuple[LedgerEntry, ...]:

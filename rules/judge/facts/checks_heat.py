@@ -28,6 +28,11 @@ _LOWEST_SLOWDOWN: Final = 85
 slowdown temperature. Source: gpuward, from published thermal limits."""
 
 
+def clock_event_names(bits: int) -> tuple[str, ...]:
+    """Return the names of the reasons whose bits are set."""
+    return tuple(name for bit, name in _CLOCK_EVENTS.items() if bits & bit)
+
+
 def clocks(
     mask: int, *, unless: int = 0, times: tuple[Signal, ...] = ()
 ) -> Callable[[Sample, Threshold], CheckResult | None]:
@@ -44,7 +49,7 @@ def clocks(
         limit = sample.thresholds["SlowdownShare"]
         share = max(shares, default=0.0)
         on = bool(bits & mask) and not bits & unless
-        names = ", ".join(name for bit, name in _CLOCK_EVENTS.items() if bits & bit)
+        names = ", ".join(clock_event_names(bits))
         shown = f"clock_event_reasons={bits:#x}{f' ({names})' if names else ''}"
         parts = [] if reasons is None else [shown]
         if share:

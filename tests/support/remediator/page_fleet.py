@@ -10,7 +10,14 @@ from remediator.view.fleet_view import fleet_page, history_page
 from remediator.view.node_view import node_page
 from remediator.view.shapes import FleetFilter, NodePage, ReplicaShown
 from remediator.view.state import LiveSource, PageState, sessions_by_node
-from rules.api.health import GpuStatus, HealthStatus, IncidentStatus, PublisherPod, SourceStatus
+from rules.api.health import (
+    GpuReadings,
+    GpuStatus,
+    HealthStatus,
+    IncidentStatus,
+    PublisherPod,
+    SourceStatus,
+)
 from rules.api.metadata import ObjectMeta, TimedMeta
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import (
@@ -72,6 +79,11 @@ def health_of(name: str, *, line: str = XID_79, **changes: Any) -> HealthView:
             uuid=f"GPU-{name}-{i}", index=i, serial=f"S{i}", product="H100",
             health="Unhealthy" if i == 3 else "Healthy",
             reason="Xid79GPUFallenOffBus" if i == 3 else "",
+            readings=GpuReadings(
+                read_at=ago(75), temperature_celsius=71, memory_temperature_celsius=84,
+                power_watts=412, power_limit_watts=700, ecc_correctable=3, ecc_uncorrectable=0,
+                clock_event_reasons=("software power cap",), remap_pending=True,
+            ) if i == 3 else None,
         )
         for i in range(8)
     )  # fmt: skip

@@ -4,7 +4,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from rules.api.health import MAX_OBJECT_BYTES, HealthStatus, IncidentStatus
+from rules.api.health import (
+    MAX_OBJECT_BYTES,
+    MAX_READ_GPUS,
+    GpuReadings,
+    GpuStatus,
+    HealthStatus,
+    IncidentStatus,
+)
+from rules.api.timestamps import format_time
 from rules.judge.health_object import SOFT_LIMIT_BYTES, Difference, Publication, differs, fitted
 from rules.judge.incident import in_order
 from rules.judge.messages import events_for
@@ -252,3 +260,60 @@ def test_hostile_text_stays_in_the_evidence_escaped_and_cut(world: World) -> Non
     assert all(char.isprintable() for char in status.incidents[0].evidence[0])
     assert len(status.incidents[0].evidence[0].encode()) <= 512
     assert "reboot)" not in status.message
+
+
+def test_a_gpu_publishes_readings_while_it_has_an_active_incident(world: World) -> None:
+    world.will_read(2, temperature=71, power=412.6, ecc_corrected_volatile=3)
+    world.will_read(2, memory_temperature=None, remapped_rows_correctable=1 << 63)
+    world.advance(60, polling=True)
+    assert {gpu.readings for gpu in world.published().status.gpus} == {None}
+    world.xid(95, gpu=2)
+    read_at = format_time(world.state.gpus[world.inventory[2].uuid].answered_at)
+    gpus = world.published().status.gpus
+    assert [gpu.index for gpu in gpus if gpu.readings is not None] == [2]
+    assert gpus[2].readings == GpuReadings(
+        read_at=read_at,
+        temperature_celsius=71,
+        power_watts=413,
+        ecc_correctable=3,
+        remap_pending=False,
+        remap_failure=False,
+    )
+    world.readings(2, presence="lost")
+    lost = world.published().status.gpus[2].readings
+    assert lost is not None
+    assert lost.read_at == read_at
+    world.will_read(2, presence="present")
+    world.reboot().start()
+    world.advance(60, polling=True)
+    assert not world.active
+    assert {gpu.readings for gpu in world.published().status.gpus} == {None}
+
+
+def test_changed_readings_wait_for_the_next_write(world: World) -> None:
+    world.xid(95, gpu=2)
+    before = world.published()
+    world.readings(2, temperature=90)
+    world.readings(3, temperature=91)
+    after = world.published()
+    assert after.status.gpus[2].readings != before.status.gpus[2].readings
+    assert differs(before, after) is Difference.REFRESHED
+
+
+def test_at_most_16_gpus_publish_readings_those_of_severe_incidents_first() -> None:
+    world = World(20).start()
+    for gpu in range(19):
+        world.xid(31, gpu)
+    world.xid(95, gpu=19)
+    read = [gpu.index for gpu in world.published().status.gpus if gpu.readings is not None]
+    assert len(read) == MAX_READ_GPUS
+    assert 19 in read
+
+
+def test_a_large_object_loses_its_readings_first() -> None:
+    status = HealthStatus(
+        gpus=(GpuStatus(uuid="GPU-1", readings=GpuReadings(temperature_celsius=70)),),
+        incidents=(incident(1, active=True), incident(2, active=False)),
+    )
+    small = fitted(status, len(msgspec.json.encode(status)) - 1)
+    assert small == replace(status, gpus=(GpuStatus(uuid="GPU-1"),))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agent.publish.writers import REPAIR_SPACING_S, HealthWriter, NodeWriter
 from hack.sim.cluster.errors import ApiError
-from rules.api.health import PublisherPod
+from rules.api.health import GpuReadings, GpuStatus, PublisherPod
 from rules.judge.health_object import Publication
 from tests.support.agent.publish_parts import (
     Server,
@@ -98,6 +98,21 @@ def test_a_reassertion_is_not_stored(publishing: Publishing) -> None:
     assert publishing.later(400).turn(health_status())
     assert publishing.writes == (writes[0] + 1, writes[1] + 1)
     assert publishing.server.stored(publishing.name) == versions
+
+
+def test_new_readings_are_stored_with_the_next_reassertion(publishing: Publishing) -> None:
+    def read(celsius: int) -> Publication:
+        readings = GpuReadings(temperature_celsius=celsius)
+        return health_status("Unhealthy", gpus=(GpuStatus(uuid="GPU-1", readings=readings),))
+
+    settled(publishing, read(70))
+    before = publishing.writes
+    assert publishing.later(100).turn(read(80))
+    assert publishing.writes == before
+    assert publishing.later(300).turn(read(90))
+    assert publishing.writes == (before[0] + 1, before[1] + 1)
+    (gpu,) = publishing.server.health(publishing.name)["status"]["gpus"]
+    assert gpu["readings"] == {"temperatureCelsius": 90}
 
 
 def test_counts_are_written_once_a_minute(publishing: Publishing) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from remediator.view.state import PageState
 from rules.api.metadata import ObjectMeta
@@ -11,6 +12,7 @@ from rules.api.quarantine import Cause, QuarantineSpec, TimelineEntry
 from tests.support.remediator.page_fleet import (
     ago,
     fleet_html,
+    health_of,
     history_html,
     node,
     node_html,
@@ -49,6 +51,24 @@ def test_evidence_of_any_shape_breaks_nothing(evidence: dict[str, Any]) -> None:
     assert "What you can do" in page(
         state([node("a")], [session("a-1", "a", evidence=evidence)]), "a-1"
     )
+
+
+def test_readings_are_shown_beside_the_active_incident_of_their_gpu_only() -> None:
+    known = health_of("a")
+    (active,) = known.status.incidents
+    by_address = replace(active, gpus=(), pci=("0000:61:00",))
+    gpus = tuple(replace(gpu, pci=f"0000:6{gpu.index}:00.0") for gpu in known.status.gpus)
+    gpus = (*gpus[:1], replace(gpus[1], readings=gpus[3].readings), *gpus[2:])
+    for incident, shown in (
+        (active, "Readings of GPU 3"),
+        (by_address, "Readings of GPU 1"),
+        (replace(active, active=False), ""),
+        (replace(active, gpus=()), ""),
+    ):
+        of = health_of("a", gpus=gpus, incidents=(incident,))
+        html = node_html(state([node("a")], healths=[of]), "a")
+        assert html.count("Readings of GPU") == bool(shown)
+        assert shown in html
 
 
 def test_hostile_text_in_every_place_stays_text() -> None:
