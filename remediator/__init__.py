@@ -1,5 +1,5 @@
-"""The cluster remediator: health statuses in, quarantine sessions out.
+"""The cluster remediator: taint and cordon, drain, repair and release failing GPU nodes.
 
-One leader-elected Deployment that taints and cordons, drains, quarantines and releases GPU nodes.
-Decisions are pure functions in `rules`; this package observes, sends and reports.
+One leader-elected Deployment. Decisions are pure functions in `rules`; this package reads the
+cluster, sends the requests and reports the result.
 """

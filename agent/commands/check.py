@@ -148,7 +148,7 @@ def _take_until(
     while not pending.done and (left_s := deadline - time.monotonic()) > 0:
         item = event_queue.get(left_s)
         if isinstance(item, facts.KernelLineSeen | facts.KernelGap | facts.KernelRead):
-            event_queue.judged()
+            event_queue.task_done()
         pending.received(item)
         if isinstance(item, facts.Observation):
             judgement.observe(item)

@@ -1,7 +1,7 @@
-"""Shared by reset-gpu and restart-node: run programs of the host, options, the result.
+"""Common code of reset-gpu and restart-node: run host programs, add options, print the result.
 
-Programs of the host run through process 1: in its root directory or its mount namespace. No
-program runs in a shell, and each has a timeout.
+Host programs run in the root directory or in the mount namespace of process 1. No program runs in
+a shell, and each has a timeout.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 
 
 class HostError(Exception):
-    """The host cannot be reached or its program failed; the text is a clause."""
+    """The host is not accessible, or a host program failed. The text is a clause."""
 
 
 class TooLateError(HostError):
@@ -39,7 +39,7 @@ class TooLateError(HostError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ProgramResult:
     """The result of a program."""
 
     status: int
@@ -58,7 +58,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The machine as process 1 sees it; tests replace the two programs."""
+    """Access to the host through process 1. Tests replace `chroot` and `nsenter`."""
 
     proc: Path = Path("/proc")
     chroot: Sequence[str] = ("chroot",)
@@ -82,16 +82,16 @@ class Host:
         except OSError as error:
             raise HostError(f"the boot ID cannot be read: {error.strerror}") from error
 
-    def in_root(self, root: Path, *command: str, timeout_s: float) -> Ran:
+    def in_root(self, root: Path, *command: str, timeout_s: float) -> ProgramResult:
         """Run a program with `root` as its root directory. Raises HostError."""
         return _run((*self.chroot, str(root), *command), timeout_s)
 
-    def in_init_mounts(self, *command: str, timeout_s: float) -> Ran:
+    def in_init_mounts(self, *command: str, timeout_s: float) -> ProgramResult:
         """Run a program in the mount namespace of process 1. Raises HostError."""
         return _run((*self.nsenter, "--target", "1", "--mount", "--", *command), timeout_s)
 
 
-def _run(command: Sequence[str], timeout_s: float) -> Ran:
+def _run(command: Sequence[str], timeout_s: float) -> ProgramResult:
     """Run a program and return its result.
 
     Raises HostError if it does not start, TooLateError if it does not end in time. It runs in its
@@ -120,7 +120,7 @@ def _run(command: Sequence[str], timeout_s: float) -> Ran:
             if pipe is not None:
                 pipe.close()
         raise TooLateError(f"{name!r} did not end within {timeout_s:.0f} s") from error
-    return Ran(status=process.returncode, text=_text(out), error=_text(err))
+    return ProgramResult(status=process.returncode, text=_text(out), error=_text(err))
 
 
 def _text(output: bytes) -> str:
@@ -140,7 +140,7 @@ class Outcome(StrEnum):
     NEEDLESS = "needless"
     """The node has rebooted since the request: there is nothing to do."""
     UNKNOWN = "unknown"
-    """The request was sent without an answer: the repair may still happen."""
+    """The request was sent and got no response: the repair may still happen."""
     FAILED = "failed"
     """The repair was started and failed."""
     REFUSED = "refused"

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from agent import settings
 from agent.commands import repair
-from agent.commands.repair import Host, HostError, Outcome, Ran, RepairResult
+from agent.commands.repair import Host, HostError, Outcome, ProgramResult, RepairResult
 from agent.settings import SettingsError
 from rules.repair import reset
 from rules.repair.reset import Holder, ListedGpu, NotListedError
@@ -304,7 +304,7 @@ class GpuReset:
             if ran.status:
                 self.log_line(f"persistence mode of {uuid} is still off: {ran.output}")
 
-    def _tool(self, root: Path, *arguments: str, timeout_s: float) -> Ran:
+    def _tool(self, root: Path, *arguments: str, timeout_s: float) -> ProgramResult:
         return self.host.in_root(root, f"/{TOOL}", *arguments, timeout_s=timeout_s)
 
     def _result(self, outcome: Outcome, message: str) -> RepairResult:

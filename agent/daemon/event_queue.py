@@ -1,8 +1,8 @@
 """The queue from the collectors' threads to the main loop.
 
-Slow collectors put facts without waiting. The kernel log reader can be faster than the main loop,
-so it waits for room, which bounds the agent's memory. Meanwhile the kernel's ring buffer holds the
-records; overwritten ones are counted as a gap.
+The kernel log reader can be faster than the main loop, so it waits while the queue is full. This
+limits the agent's memory. The other collectors never wait. Records that the kernel overwrites in
+the meantime are counted as lost.
 """
 
 import queue
@@ -19,22 +19,22 @@ from rules.judge.observation import Observation
 T = TypeVar("T")
 
 DEFAULT_ROOM = 4096
-"""Kernel facts in the queue at most: about 4 MiB with the longest lines, half a second of work."""
+"""Maximum number of kernel facts: about 4 MiB with the longest lines, half a second of work."""
 
 
 class EventQueue(Generic[T]):
-    """A FIFO of facts for one consumer, with bounded room for one fast producer."""
+    """A FIFO queue with one consumer. Its size limit applies to the kernel log reader only."""
 
     def __init__(self, room: int = DEFAULT_ROOM) -> None:
         self.queue: queue.SimpleQueue[T] = queue.SimpleQueue()
         self._room = threading.Semaphore(room)
 
     def put(self, item: T) -> None:
-        """Add a fact of a slow collector."""
+        """Add a fact without waiting."""
         self.queue.put(item)
 
     def put_when_room(self, item: T, *, give_up: Callable[[], bool]) -> bool:
-        """Wait for room and add a fact of the fast producer; return False if `give_up()`."""
+        """Add a fact of the kernel log when the queue has room; return False if `give_up()`."""
         while not self._room.acquire(timeout=0.5):
             if give_up():
                 return False
@@ -48,23 +48,23 @@ class EventQueue(Generic[T]):
         except queue.Empty:
             return None
 
-    def judged(self) -> None:
-        """Make room for another fact of the fast producer."""
+    def task_done(self) -> None:
+        """Let the kernel log reader add another fact."""
         self._room.release()
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Stop the loop; `status` is the exit status, `sentence` the reason."""
+    """Stop the main loop with the exit status `status`; `message` is the reason."""
 
     status: int
-    sentence: str
+    message: str
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A message of another thread for the log; `well` if it is not a problem."""
+    """A log message of another thread, at level info or warning."""
 
-    sentence: str
-    well: bool = False
+    message: str
+    info: bool = False
 
 
 Item = Observation | NvmlStatus | Note | Known | Accepted | Trouble | Log | Stop

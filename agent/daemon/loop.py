@@ -152,7 +152,7 @@ class JudgingLoop:
             case Trouble():
                 self._log_trouble(item)
             case Log():
-                (self._log.info if item.well else self._log.warning)(item.sentence)
+                (self._log.info if item.info else self._log.warning)(item.message)
             case Note(text):
                 self._log.info(text, source="nvml")
             case NvmlStatus():
@@ -165,19 +165,19 @@ class JudgingLoop:
             case facts.KernelLineSeen():
                 self._take_line(item)
             case facts.KernelGap():
-                self._event_queue.judged()
+                self._event_queue.task_done()
                 self._log.warning(
                     "Kernel log records were overwritten before they were read.", lost=item.lost
                 )
                 self._observe(item)
             case facts.KernelRead():
-                self._event_queue.judged()
+                self._event_queue.task_done()
                 self._observe(item)
             case _:
                 self._observe(item)
 
     def _take_line(self, fact: facts.KernelLineSeen) -> None:
-        self._event_queue.judged()
+        self._event_queue.task_done()
         line = fact.line
         if line.xid is not None:
             self._xids.add("xid", line.pci or "", line.xid)

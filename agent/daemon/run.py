@@ -110,14 +110,14 @@ class Agent:
             on_gone=self._publisher.node_gone,
             on_missing=self._node_missing,
             on_trouble=lambda message: self._event_queue.put(
-                Log(message or "Watching the node works again.", well=not message)
+                Log(message or "Watching the node works again.", info=not message)
             ),
         )
         self._evidence = EvidenceKeeper(
             self._kube,
             compose=self._evidence_of,
             refresh=self._refresh_for_evidence,
-            notify=lambda message, well: self._event_queue.put(Log(message, well=well)),
+            notify=lambda message, info: self._event_queue.put(Log(message, info=info)),
         )
         self._node_was_seen = False
         self._node_view: facts.NodeSeen | None = None
@@ -164,7 +164,7 @@ class Agent:
         self._watch.start()
         self._collectors.start(past_within_s=PAST_WITHIN_S)
         stop = self._loop.run()
-        (self._log.error if stop.status else self._log.info)(stop.sentence)
+        (self._log.error if stop.status else self._log.info)(stop.message)
         return self._shut_down(stop)
 
     def _shut_down(self, stop: Stop) -> int:

@@ -101,7 +101,7 @@ class Collectors:
             opened = self._log
         if self._timeout is not None:
             self._timeout.cancel()
-        self._event_queue.put(Log(opened.sentence, well=opened.reader is not None))
+        self._event_queue.put(Log(opened.sentence, info=opened.reader is not None))
         self._source(facts.SourceName.KERNEL_LOG, opened.state, opened.reason)
 
     def _record_filter(self) -> RecordFilter:

@@ -23,16 +23,16 @@ BLOCK: Final = 1 << 16
 """Larger blocks are slower: they need new memory pages and do not fit the CPU caches."""
 
 SAMPLE: Final = 1 << 14
-"""Bytes at the start in which lines must be recognised if the log has no findings."""
+"""If a log has no findings, this many bytes at its start must contain recognised lines."""
 
 LEAST_SHARE: Final = 0.25
-"""The least share of recognised lines: a few lines of any text look like kernel log lines."""
+"""Minimum share of recognised lines, because some lines of any text look like kernel lines."""
 
 
 class LogFile:
-    """Reads a log once; `lines` and `understood` are set at its end.
+    """Reads a log once and sets `lines` and `understood` at its end.
 
-    `read` gets each line without its container format, and its number.
+    `read` is called with each line, without its container format, and with the line number.
     """
 
     def __init__(self, read: Read[bytes]) -> None:

@@ -28,7 +28,7 @@ POLL_EVERY_S = 15.0
 SLOW_EVERY_POLLS = 4
 """Processes are read once a minute: about 10 ms of CPU on a host with a thousand of them."""
 OUT_OF_SIGHT = "ProcessesOutOfSight"
-"""Reason of an Absent host in a pod with its own PID namespace; network ports are still read."""
+"""Why source `host` is Absent in a pod with its own PID namespace; it still reads NIC ports."""
 TOO_MANY = "TooManyProcesses"
 FEWER_FOR_POLLS = 5
 """A host with too many processes stays Absent until this many consecutive polls find fewer."""
@@ -123,8 +123,7 @@ class MachineCollector:
         try:
             fact = self._machine.host(time.time())
         except (OSError, ValueError):
-            # `is_exhausted`, or a simulated node's file is being written: try again at the next
-            # poll.
+            # Out of resources, or a simulated node's file is being written: the next poll retries.
             return
         self._crowded_polls = (
             FEWER_FOR_POLLS if fact.too_many_processes else max(0, self._crowded_polls - 1)
@@ -153,11 +152,11 @@ ACTIONS = frozenset({"add", "remove", "bind", "unbind", "change"})
 ARRIVALS = frozenset({"add", "bind"})
 POLL_S = 30.0
 REOPEN_S = 1.0
-"""Time for a burst of events to pass; the PCI bus is polled every 15 s anyway."""
+"""Wait before udev is reopened, so that a burst of events can end."""
 UDEV_ERRORS = (OSError, ValueError, OverflowError, MemoryError)
 """Errors of pyudev: EINVAL, EOVERFLOW and ENOMEM are not OSErrors."""
 MOST_AT_ONCE = 10_000
-"""Events that are read as one change at most, so that an endless stream is reported too."""
+"""Maximum number of events in one change, so that an endless stream is reported too."""
 
 
 class UdevError(Exception):
@@ -187,7 +186,7 @@ class UdevMonitor:
         threading.Thread(target=self._run, args=(monitor,), name="udev", daemon=True).start()
 
     def close(self) -> None:
-        """Ask the thread to end, which it does at the next event."""
+        """Stop the thread, which ends at the next event or timeout."""
         self._stopping.set()
 
     def _run(self, monitor: pyudev.Monitor) -> None:

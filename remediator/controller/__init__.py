@@ -1,3 +1,1 @@
-"""The control loop: decide about each node, drain it, and keep records, leases and tests of new
-nodes.
-"""
+"""The control loop: reconcile and drain nodes, validate new ones, write GPU records and Leases."""

@@ -46,25 +46,25 @@ class DrainReader:
         self._claims: dict[str, ClaimView] = {}
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
-        """All pods bound to the node, uncached; ApiError when they cannot be listed."""
+        """Return all pods bound to the node, uncached. Raises ApiError."""
         return await self._pods(node, limit=_PAGE)
 
-    async def pods_seen(self, node: str) -> tuple[PodView, ...]:
-        """The node's pods from the API server's watch cache, one answer; ApiError when it fails.
+    async def cached_pods_on(self, node: str) -> tuple[PodView, ...]:
+        """Return the node's pods from the API server's watch cache. Raises ApiError.
 
-        The answer is cheap and may be slightly old: use it for reports, never for actions.
+        The list is cheap and may be slightly old: use it for reports, never for actions.
         """
         return await self._pods(node, limit=0, resourceVersion="0")
 
     async def _pods(self, node: str, *, limit: int, **query: str) -> tuple[PodView, ...]:
-        """Pods of the node. A pod that cannot be decoded is planned as a pod in doubt."""
+        """Return the pods of the node; `unreadable_pod` replaces a pod that cannot be decoded."""
         query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
         found = await self._devices.counted(listed.found)
         return (*found, *(unreadable_pod(name, node) for name in listed.unread))
 
     async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
-        """The node's pods and their owner chains."""
+        """Return the node's pods, and the known owners by UID, those of its GPU pods included."""
         pods = await self.pods_on(node)
         wanted = {
             c.uid: (pod.metadata.namespace, c)
@@ -85,8 +85,9 @@ class DrainReader:
         dry_run: bool,
         own_namespace: str = "",
     ) -> DrainInput:
-        """Return the plan input for the session's node; ApiError when its pods cannot be listed.
-        `causes` are those in effect (`rules.session.causes`).
+        """Return the input of the drain plan for the session's node. Raises ApiError.
+
+        `causes` are the causes in effect (`rules.session.causes`).
         """
         node = session.spec.node_name
         pods = await self.pods_on(node)
@@ -112,7 +113,7 @@ class DrainReader:
         )
 
     def _daemon_sets(self) -> dict[str, OwnerView]:
-        """DaemonSets in the cache, by UID. The plan asks for one that the cache lacks."""
+        """Return the cached DaemonSets by UID. The plan requests owners that are not cached."""
         return {
             ds.metadata.uid: OwnerView(
                 api_version="apps/v1", kind="DaemonSet", metadata=ds.metadata
@@ -124,7 +125,7 @@ class DrainReader:
         try:
             found = (await self._api.items(_ATTACHMENTS, VolumeAttachmentView, limit=0)).found
         except ApiError:
-            # Without the permission nothing is known about volumes, and nothing waits for them.
+            # Not readable: the drain does not wait for volumes to detach.
             return ()
         return tuple(attachment for attachment in found if attachment.spec.node_name == node)
 
@@ -133,7 +134,7 @@ class DrainReader:
             if claim in self._claims:
                 continue
             namespace, _, name = claim.partition("/")
-            # Without an answer nothing is known about the volume, and nothing waits for it.
+            # Not readable: the drain does not wait for this volume.
             with suppress(ApiError, BadSegmentError):
                 path = object_name.api_path(
                     "/api/v1/namespaces", namespace, "persistentvolumeclaims", name
@@ -178,10 +179,10 @@ class OwnerLookup:
     async def look_up(self, wanted: tuple[OwnerWanted, ...]) -> Owners:
         """Read the wanted owners and their own owners; return all that are known."""
         for namespace, reference in wanted:
-            await self._climb(namespace, reference)
+            await self._read_chain(namespace, reference)
         return Owners(known=dict(self._known), missing=frozenset(self._missing))
 
-    async def _climb(self, namespace: str, reference: OwnerReference) -> None:
+    async def _read_chain(self, namespace: str, reference: OwnerReference) -> None:
         owner: OwnerReference | None = reference
         for _ in range(_CHAIN):
             if owner is None:
@@ -207,7 +208,7 @@ class OwnerLookup:
         elif view is not None or (answer is not None and answer.is_not_found(reference.name)):
             self._missing.add(uid)
         else:
-            # Not readable: the reference has enough for a message.
+            # Not readable: the reference alone is enough for messages.
             self._known[uid] = OwnerView(
                 api_version=reference.api_version,
                 kind=reference.kind,
@@ -216,9 +217,7 @@ class OwnerLookup:
         return self._known.get(uid)
 
     async def _get(self, namespace: str, reference: OwnerReference) -> Answer | None:
-        """Read an owner; None if the reference cannot name one. Pod authors write the
-        reference.
-        """
+        """Read an owner. Return None if the reference, which pod authors write, is invalid."""
         if not object_name.is_api_version(reference.api_version) or not _KIND.fullmatch(
             reference.kind
         ):
@@ -262,12 +261,12 @@ class MaintenanceLeases(EdgePart):
         self._problem = ""
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Read the leases again and again until cancelled."""
         while True:
             await self._clock.sleep(await self.sweep())
 
     def too_old(self) -> str:
-        """Why the leases are too old to allow a disruption, a clause; "" while they are fresh."""
+        """Return why the leases are too old to allow a disruption; "" if they are fresh."""
         now, failing_since = self._clock.elapsed(), self._failing_since
         return too_old(
             "other operators' maintenance leases",

@@ -232,7 +232,7 @@ class Drains(EdgePart):
         """On a drained node, find pods that bypassed the scheduler, and check if it is empty."""
         close = drain.steered is d.Evicting.CONFIRM_IDLE
         # A repair needs an uncached list.
-        pods = await (self._reader.pods_on(node) if close else self._reader.pods_seen(node))
+        pods = await (self._reader.pods_on(node) if close else self._reader.cached_pods_on(node))
         now = self._clock.now()
         before = drain.plan
         drain.plan = drain_plan.plan_watch(

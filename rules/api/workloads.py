@@ -1,10 +1,11 @@
 """Views of PodDisruptionBudgets and ResourceClaims, and the labels that identify a pod's gang.
 
-A claim of dynamic resource allocation counts once it is allocated, because only then its devices
-are known. Devices for monitoring (`adminAccess`) do not count.
+Only allocated ResourceClaims count, because the devices of others are not known yet. Devices for
+monitoring (`adminAccess`) do not count.
 
-The labels of a workload identify a gang first, on any pod. Pod groups of schedulers are last, and
-only for pods without a controller of the `apps` group, which replaces its pods one by one.
+A pod's gang is its workload (JobSet, RayCluster, ...), which a label names. Without that label it
+is the pod group of the scheduler, except for pods of `apps` controllers, which replace pods one by
+one.
 """
 
 from typing import Final
@@ -63,7 +64,7 @@ class PdbView(View, frozen=True, kw_only=True):
 GPU_DRIVERS: Final = frozenset({"gpu.nvidia.com"})
 """DRA drivers for GPUs and MIG devices."""
 UNREADABLE_GPUS: Final = 1
-"""The GPUs of a claim that may not be read. It may have a GPU, so it counts as one."""
+"""Number of GPUs assumed for a claim that gpuward is not permitted to read."""
 
 
 class DeviceResult(View, frozen=True, kw_only=True):
@@ -74,7 +75,7 @@ class DeviceResult(View, frozen=True, kw_only=True):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU that other pods cannot use meanwhile."""
+        """Whether it is a GPU that is allocated exclusively."""
         return self.driver in GPU_DRIVERS and not self.admin_access
 
 
@@ -195,7 +196,7 @@ POD_GROUPS: Final = (
 
 
 def workload_of(pod: PodView) -> tuple[str, str] | None:
-    """Return the workload by the labels of its controller, as (kind, name)."""
+    """Return the pod's workload as (kind, name), from the labels that its controller sets."""
     for marker in WORKLOADS:
         if name := _value(pod, marker):
             # A LeaderWorkerSet restarts by group, so each group is a gang.
