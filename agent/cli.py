@@ -37,7 +37,7 @@ Examples:
   gpuward-agent explain 79          # what Xid 79 means and what gpuward does
 
 Use "gpuward-agent COMMAND --help" for the options and exit status of a command.
-Exit status 64: wrong use or configuration."""
+Exit status 64: usage or configuration error."""
 
 
 class _AgentParser(CommandParser):

@@ -37,7 +37,7 @@ USER_AGENT = f"{COMPONENT_AGENT}/{VERSION}"
 
 
 USAGE_ERROR = 64
-"""Exit status for wrong use or configuration (EX_USAGE). 2 would mean an unhealthy node."""
+"""Exit status for usage and configuration errors (EX_USAGE); 2 means an unhealthy node."""
 
 
 class SettingsError(Exception):

@@ -62,7 +62,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class _RemediatorParser(CommandParser):
-    """An argument parser that exits with 64 on wrong use."""
+    """An argument parser that exits with 64 on usage errors."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _HelpFormatter, **options})
@@ -94,8 +94,8 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         "--shadow",
         action="store_true",
         default=env.get("GPUWARD_SHADOW", "").lower() in _TRUE,
-        help="report what would be done and change no node or pod, whatever the policy mode "
-        "(GPUWARD_SHADOW)",
+        help="only report what would be done and change no node or pod, regardless of the "
+        "policy's mode (GPUWARD_SHADOW)",
     )
     run.add_argument(
         "--builtin-validation",
@@ -117,16 +117,24 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         env,
         "--namespace",
         "NAME",
-        "namespace of the lease and of the agent pods (default: the pod's own, else gpuward)",
+        "namespace of the Lease and of the agent pods (default: this pod's namespace, else "
+        "gpuward)",
     )
     _flag(
         run,
         env,
         "--identity",
         "NAME",
-        "holder name on the lease (default: pod name, else host name)",
+        "holder identity in the Lease (default: pod name, else host name)",
     )
-    _flag(run, env, "--node-name", "NAME", "node of this process, which is drained last", "")
+    _flag(
+        run,
+        env,
+        "--node-name",
+        "NAME",
+        "name of the node that this process runs on; it is drained last",
+        "",
+    )
     _flag(
         run,
         env,
@@ -136,18 +144,28 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         ":9414",
     )
     _flag(
-        run, env, "--page-pool-labels", "KEYS", "node labels that name a pool, comma-separated", ""
+        run,
+        env,
+        "--page-pool-labels",
+        "KEYS",
+        "node labels that identify a pool, comma-separated",
+        "",
     )
     _flag(run, env, "--page-hosts", "NAMES", "public host names of the page, comma-separated", "")
     _flag(
-        run, env, "--page-rack-labels", "KEYS", "node labels that name a rack, comma-separated", ""
+        run,
+        env,
+        "--page-rack-labels",
+        "KEYS",
+        "node labels that identify a rack, comma-separated",
+        "",
     )
     _flag(
         run,
         env,
         "--grafana-url",
         "URL",
-        "link the page to the dashboards of docs/dashboards in this Grafana",
+        "URL of the Grafana with the dashboards of docs/dashboards, to which the page links",
         "",
         kind=_web_address,
     )
@@ -168,9 +186,9 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
         help="policy, ConfigMap, or output of kustomize or helm; - for standard input",
     )
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
-    show = actions.add_parser("show", help="print the policy in effect, defaults included")
+    show = actions.add_parser("show", help="print the policy with all defaults")
     show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
-    _flag(show, env, "--policy", "FILE", "policy file (default: the default policy)")
+    _flag(show, env, "--policy", "FILE", "policy file (default: built-in policy, mode Shadow)")
     return parser
 
 
@@ -219,6 +237,6 @@ def _own_namespace() -> str:
 
 
 def fail(sentence: str) -> int:
-    """Print an error and return the exit status of wrong use."""
+    """Print an error and return the exit status of a usage error."""
     sys.stderr.write(f"gpuward-remediator: {sentence}\n")
     return EX_USAGE

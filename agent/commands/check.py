@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
         "  gpuward-agent check -o json           # the GPUNodeHealth status as JSON\n"
         "  gpuward-agent check --expected-gpus 8 # fail if a GPU is missing",
         epilog="Each option can also be set with the environment variable in brackets.\n"
-        "Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 wrong use.",
+        "Exit status: 0 healthy, 1 degraded, 2 unhealthy, 3 unknown, 64 usage error.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     terminal.add_output(parser, "the health status as one object")

@@ -121,15 +121,15 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "decode",
         help="Decode the GPU errors in a kernel log",
-        description="Print one finding for each line of a kernel log about a GPU, an NVSwitch or"
-        " an\nNVLink. Reads dmesg, journalctl (also -o json), syslog, /dev/kmsg and container\n"
+        description="Print one finding for each kernel log line about a GPU, an NVSwitch or an\n"
+        "NVLink. Reads dmesg, journalctl (also -o json), syslog, /dev/kmsg and container\n"
         "logs, also .gz and .xz.\n\nExamples:\n"
         "  dmesg | gpuward-agent decode\n"
         "  journalctl -k -o json | gpuward-agent decode -o json\n"
         "  gpuward-agent decode /var/log/kern.log.1.gz --driver 580\n"
         "  dmesg | gpuward-agent decode --fail-on fatal   # for a Slurm prolog",
-        epilog="Exit status: 0 read, 1 the findings could not be written, 2 a fault at or\n"
-        "above --fail-on was found, 3 the input is not a kernel log, 64 wrong use.\n\n"
+        epilog="Exit status: 0 success, 1 the findings could not be written, 2 a fault at or\n"
+        "above --fail-on was found, 3 the input is not a kernel log, 64 usage error.\n\n"
         "Values of `kind` in the JSON output:\n"
         + "\n".join(f"  {kind:<16} {meaning}" for kind, meaning in record.KIND_MEANINGS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -142,7 +142,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--fail-on",
         choices=[severity.lower() for severity in Severity],
-        help="exit with 2 if the kernel reported a fault of at least this severity",
+        help="exit with status 2 if the log has a fault of at least this severity",
     )
     parser.set_defaults(run=run)
 

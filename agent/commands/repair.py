@@ -174,8 +174,8 @@ def for_kubernetes(result: RepairResult) -> bytes:
 
 
 EPILOG: Final = (
-    "Exit status: 0 done, or nothing left to do; 1 failed; 2 requested, result unknown;\n"
-    "3 refused, nothing was started; 64 wrong use."
+    "Exit status: 0 success, or nothing to do; 1 failed; 2 requested, result unknown;\n"
+    "3 refused, nothing was started; 64 usage error."
 )
 
 

@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
         "--boot",
         metavar="ID",
         default="",
-        help="boot ID; do nothing if the machine has rebooted since"
+        help="boot ID at the request; do nothing if the current one differs"
         f" [default: ${ENV_BOOT}, else the current boot]",
     )
     parser.add_argument(

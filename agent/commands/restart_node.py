@@ -35,13 +35,14 @@ def add_parser(subparsers: Any) -> None:
         "--session",
         metavar="NAME",
         default="",
-        help=f"name of the quarantine session that requests it [default: ${ENV_SESSION}]",
+        help=f"name of the quarantine session that requests the reboot [default: ${ENV_SESSION}]",
     )
     parser.add_argument(
         "--boot",
         metavar="ID",
         default="",
-        help=f"boot ID; do nothing if the machine has rebooted since [default: ${ENV_BOOT}]",
+        help="boot ID at the request; do nothing if the current one differs"
+        f" [default: ${ENV_BOOT}]",
     )
     parser.set_defaults(run=run)
 

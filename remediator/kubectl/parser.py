@@ -163,11 +163,11 @@ def _own(one: argparse.ArgumentParser, command: Command) -> None:
         one.add_argument("-l", "--selector", type=label_selector, metavar="LABELS", help=about)
     if command.reason:
         required = command.reason == "required"
-        about = "reason in one sentence, recorded in the cluster"
+        about = "reason in one sentence, stored in the cluster"
         one.add_argument("--reason", required=required, type=sentence, help=about)
     if command.writes:
         one.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-        about = "let the API server check the request without changing anything"
+        about = "send a server-side dry-run request, which changes nothing"
         one.add_argument("--dry-run", action="store_true", help=about)
     for option in command.options:
         given: dict[str, Any] = {key: value for key, value in option.items() if key != "flags"}

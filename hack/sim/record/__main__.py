@@ -4,7 +4,7 @@
 
 It reads what the agent reads, once and read-only. Then it reads the description through the
 simulated driver and reports differences on standard error. Exit status: 0 recorded, 1 NVML cannot
-be read, 64 wrong use.
+be read, 64 usage error.
 """
 
 import argparse
