@@ -53,7 +53,7 @@ def test_evidence_of_any_shape_breaks_nothing(evidence: dict[str, Any]) -> None:
     )
 
 
-def test_readings_are_shown_beside_the_active_incident_of_their_gpu_only() -> None:
+def test_an_active_incident_shows_the_readings_of_its_gpu() -> None:
     known = health_of("a")
     (active,) = known.status.incidents
     by_address = replace(active, gpus=(), pci=("0000:61:00",))
