@@ -174,6 +174,31 @@ FIELDS: dict[str, Field] = {
         "How often it happened from each time on, as in 2026-01-31T12:00:00Z x3.", 64, 6
     ),
     "HealthStatus.dropped": Field("Closed incidents left out to keep the object small."),
+    "HealthStatus.holders": Field(
+        "Which pods hold which GPUs, by the PodResources API of the kubelet; only while an active "
+        "incident has level Cordon or Drain."
+    ),
+    "Holders.readAt": Field("When the kubelet last reported this list.", 40),
+    "Holders.complete": Field(
+        "False when other pods may hold GPUs: the kubelet did not answer, a device could not be "
+        "resolved to a GPU, or the list is cut."
+    ),
+    "Holders.reason": Field("Why the list is not complete.", 63),
+    "Holders.pods": Field("The pods, holders of faulty GPUs first.", max_items=128),
+    "Holder.namespace": Field("Namespace of the pod.", 63),
+    "Holder.pod": Field(
+        "Name of the pod. The kubelet reports no UID: a pod of this name that started later than "
+        "readAt is another one.",
+        253,
+    ),
+    "Holder.gpus": Field(
+        "UUIDs of its GPUs from a device plugin; for a MIG device that of its GPU.", 96, 64
+    ),
+    "Holder.devices": Field("Its devices from Dynamic Resource Allocation.", max_items=64),
+    "HeldDevice.driver": Field("Name of the DRA driver.", 253),
+    "HeldDevice.pool": Field("Pool of the device.", 253),
+    "HeldDevice.device": Field("Name of the device in its ResourceSlice.", 128),
+    "HeldDevice.claim": Field("ResourceClaim, in the namespace of the pod.", 253),
     "QuarantineSpec.nodeName": Field(
         "The node; it cannot be changed.", 253, immutable=True, pattern=NODE_NAME
     ),

@@ -18,6 +18,9 @@ MAX_OBJECT_BYTES = 64 * 1024
 MAX_SEEN_RUNNING = 80
 MAX_READ_GPUS = 16
 """GPUs with published readings."""
+MAX_HOLDERS = 128
+MAX_HELD = 64
+"""GPUs or devices of one pod; more than any node has."""
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -191,6 +194,42 @@ class LedgerEntry(Wire, frozen=True):
     seen: tuple[str, ...] = ()
 
 
+class HeldDevice(Wire, frozen=True):
+    """A device that Dynamic Resource Allocation assigned; its ResourceSlice has the GPU UUID."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    claim: str = ""
+
+
+class Holder(Wire, frozen=True):
+    """A pod and its GPUs. The kubelet reports no UID.
+
+    The pod is the one on this node with this name whose `status.startTime` is before `read_at`.
+    Both times are from the clock of the node. A pod that started in the same second or later may
+    be a successor of the same name: the next list decides.
+    """
+
+    namespace: str = ""
+    pod: str = ""
+    gpus: tuple[str, ...] = ()
+    devices: tuple[HeldDevice, ...] = ()
+
+
+class Holders(Wire, frozen=True):
+    """The pods that hold GPUs of the node, as its kubelet reports them.
+
+    `complete` is False if the kubelet did not answer, a device could not be resolved to a GPU, or
+    the list is cut; `reason` names the cause.
+    """
+
+    read_at: str = ""
+    complete: bool = False
+    reason: str = ""
+    pods: tuple[Holder, ...] = ()
+
+
 class HealthStatus(Wire, frozen=True):
     """`status` of a GPUNodeHealth, with the state that a restarted agent needs."""
 
@@ -219,6 +258,8 @@ class HealthStatus(Wire, frozen=True):
     incidents: tuple[IncidentStatus, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()
     dropped: int = 0
+    holders: Holders | None = None
+    """None while no active incident asks for a cordon or drain, or without the kubelet's API."""
 
 
 MAX_GPUS: Final = 64
