@@ -1,4 +1,4 @@
-"""Count the GPUs that pods request on each node, and those held by ResourceClaims.
+"""Count the GPUs that pods request on each node, and read those held by ResourceClaims.
 
 Requests are counted for drains of Degraded nodes only; `rules.drain.node_room` judges which pods
 find no place. Never writes, and reads at most every 30 s: a place promised to a pod of one node
@@ -17,9 +17,10 @@ from remediator.kube.api import Api
 from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.other_apis import ApiGroups
-from rules.api import object_name, workloads
+from rules.api import object_name, resource_slices, workloads
 from rules.api.object_name import BadSegmentError
 from rules.api.pods import PodView
+from rules.api.resource_slices import NodeDevices, ResourceSliceView
 from rules.api.workloads import ResourceClaimView
 from rules.drain import node_room
 from rules.drain.node_room import without_room
@@ -29,6 +30,11 @@ _LOG = structlog.get_logger()
 _GROUP = "resource.k8s.io"
 # What a bound pod's claim holds does not change; what could not be read may be readable soon.
 _CLAIMS_FRESH_S = 60.0
+# A GPU keeps its device name until the driver's plugin restarts.
+_SLICES_FRESH_S = 20.0
+_SLICES_PAGE = 50
+_SLICES_PAGES = 4
+_NODES_KEPT = 100
 _KEPT = 5_000
 _FRESH_S = 30.0
 # How long GPUs stay reserved for a pod. By then it runs on its new node or cannot be evicted.
@@ -148,3 +154,44 @@ class DeviceClaims:
         except BadSegmentError:
             return 0
         return len(claim.gpus)
+
+
+class DeviceSlices:
+    """Reads which GPU devices NVIDIA's DRA driver publishes for a node. An error is no devices."""
+
+    def __init__(self, api: Api, clock: Clock, groups: ApiGroups) -> None:
+        self._api = api
+        self._clock = clock
+        self._groups = groups
+        self._known: dict[str, tuple[NodeDevices, float]] = {}
+
+    async def of(self, node: str, *, fresh: bool = False) -> NodeDevices:
+        """Return the devices of the node, with `fresh` as they are now; otherwise up to 20 s old.
+        Not complete if they cannot be read.
+        """
+        now, known = self._clock.elapsed(), self._known.get(node)
+        if known is None or fresh or now - known[1] > _SLICES_FRESH_S:
+            if len(self._known) >= _NODES_KEPT:
+                self._known.clear()
+            known = self._known[node] = (await self._read(node), now)
+        return known[0]
+
+    async def _read(self, node: str) -> NodeDevices:
+        version = (await self._groups.served()).get(_GROUP)
+        if version is None:
+            return NodeDevices()
+        selectors = {"spec.nodeName": node, "spec.driver": resource_slices.GPU_DRIVER}
+        fields = ",".join(object_name.field_selector(*item) for item in selectors.items())
+        try:
+            slices = await self._api.items(
+                f"/apis/{_GROUP}/{version}/resourceslices",
+                ResourceSliceView,
+                query={"fieldSelector": fields},
+                limit=_SLICES_PAGE,
+                pages=_SLICES_PAGES,
+            )
+        except ApiError as error:
+            if error.answer.code != 404:
+                _LOG.warning("resource slices", node=node, why=str(error))
+            return NodeDevices()
+        return resource_slices.node_devices(node, slices.found, all_read=not slices.unread)

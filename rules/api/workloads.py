@@ -14,6 +14,7 @@ import msgspec
 
 from rules.api.metadata import LabelSelector, ObjectMeta, View
 from rules.api.pods import PodView
+from rules.api.resource_slices import GPU_DRIVER
 
 
 class PdbCondition(View, frozen=True, kw_only=True):
@@ -61,8 +62,6 @@ class PdbView(View, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-GPU_DRIVERS: Final = frozenset({"gpu.nvidia.com"})
-"""DRA drivers for GPUs and MIG devices."""
 UNREADABLE_GPUS: Final = 1
 """Number of GPUs assumed for a claim that gpuward is not permitted to read."""
 
@@ -76,7 +75,7 @@ class DeviceResult(View, frozen=True, kw_only=True):
     @property
     def is_gpu(self) -> bool:
         """Whether it is a GPU that is allocated exclusively."""
-        return self.driver in GPU_DRIVERS and not self.admin_access
+        return self.driver == GPU_DRIVER and not self.admin_access
 
 
 class DeviceResults(View, frozen=True, kw_only=True):

@@ -96,6 +96,7 @@ READS = {
         "get",
         "resource.k8s.io/resourceclaims",
     ): "device_claims: GPUs of a pod, where it names claims",
+    ("list", "resource.k8s.io/resourceslices"): "device_slices: GPUs of a node, by device name",
     ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",
     ("list", "coordination.k8s.io/leases"): "maintenance, where medik8s is installed",
 }

@@ -136,6 +136,7 @@ _FIELDS: dict[Resource, dict[str, FieldReader]] = {
     | {"source": field_at("source.component")},
     r.NAMESPACES: metadata_fields("status.phase"),
     r.SECRETS: metadata_fields("type"),
+    r.RESOURCE_SLICES: metadata_fields("spec.nodeName", "spec.driver"),
 }  # fmt: skip
 _SHORT_NAMES = {
     r.NODES: "no", r.PODS: "po", r.NAMESPACES: "ns", r.EVENTS: "ev", r.CONFIGMAPS: "cm",
