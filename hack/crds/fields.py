@@ -285,6 +285,20 @@ FIELDS: dict[str, Field] = {
     ),
     "DrainStatus.startedAt": Field("When the drain began.", 40),
     "DrainStatus.suspendedSeconds": Field("Time that does not count: API away or paused."),
+    "QuarantineStatus.devices": Field(
+        "The devices that are isolated instead of the node, each on record before its "
+        "DeviceTaintRule is created.",
+        max_items=64,
+    ),
+    "IsolatedDevice.uuid": Field("UUID of the GPU that the device is or belongs to.", 96),
+    "IsolatedDevice.driver": Field("The DRA driver.", 63),
+    "IsolatedDevice.pool": Field("The pool of its ResourceSlice.", 253),
+    "IsolatedDevice.device": Field("Its name in the ResourceSlice.", 63),
+    "IsolatedDevice.rule": Field("Name of its DeviceTaintRule.", 63),
+    "IsolatedDevice.ruleUID": Field("UID of that rule; empty until it was created.", 64),
+    "IsolatedDevice.taints": Field(
+        "Taints of the DRA driver on the device, as key=value:effect.", 256, 8
+    ),
     "QuarantineStatus.repair": Field(
         "Every repair step of the session, on record before anybody was asked for it.",
         max_items=16,

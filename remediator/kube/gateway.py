@@ -4,7 +4,7 @@ Nothing else in the remediator changes the cluster; the writes are those of `rul
 
 - Only the leader writes.
 - In mode Shadow nothing is written to nodes or pods, except to remove a taint and cordon of an
-  earlier Enforce.
+  earlier Enforce. A DeviceTaintRule has no effect then.
 - A disruptive write is sent only within 10 s after a lease renewal. The node must have been read
 at most 1 s ago, in at most 5 s, and the rules check it again.
 - A taint and cordon needs no read if the watch still shows its resource version, because the API
@@ -27,6 +27,7 @@ from remediator.kube.elector import Elector
 from remediator.metrics import Metrics
 from rules.api import object_name, requests
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.api.repair_writes import (
@@ -47,7 +48,15 @@ LONGEST_READ_S = 5.0
 
 _QUEUES: dict[type, CallQueue] = {
     **dict.fromkeys(
-        (d.TaintAndCordon, d.RemoveTaint, SetRepairCondition, WriteRepairObject, CreateTestJob),
+        (
+            d.TaintAndCordon,
+            d.RemoveTaint,
+            TaintDevice,
+            UntaintDevice,
+            SetRepairCondition,
+            WriteRepairObject,
+            CreateTestJob,
+        ),
         CallQueue.TAINT,
     ),
     **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), CallQueue.EVICT),
@@ -331,8 +340,10 @@ def _call_queue(write: d.Write) -> CallQueue:
 
 
 def _disruptions(write: d.Write) -> bool:
-    """Whether this eviction or repair request is disruptive; other kinds are False."""
-    kinds = d.EvictPod | SetRepairCondition | WriteRepairObject
+    """Whether this eviction, repair request or device taint is disruptive; other kinds are
+    False.
+    """
+    kinds = d.EvictPod | SetRepairCondition | WriteRepairObject | TaintDevice
     return isinstance(write, kinds) and write.disruptive
 
 

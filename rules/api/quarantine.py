@@ -322,6 +322,22 @@ class ValidationAttempt(Wire, frozen=True):
     """The most severe ones."""
 
 
+class IsolatedDevice(Wire, frozen=True):
+    """One device of a DRA driver that the session isolates. It is recorded before its rule."""
+
+    uuid: str
+    """The accused GPU: the device is this GPU or one of its MIG devices."""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    rule: str = ""
+    """The name of its DeviceTaintRule."""
+    rule_uid: str = msgspec.field(name="ruleUID", default="")
+    """Its UID; "" until it was created."""
+    taints: tuple[str, ...] = ()
+    """Taints that others set on the device, as `key=value:effect`."""
+
+
 class QuarantineStatus(Wire, frozen=True):
     """The state of the session. `drain` is set from the first drain pass on."""
 
@@ -334,6 +350,8 @@ class QuarantineStatus(Wire, frozen=True):
     message: str = ""
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None
+    devices: tuple[IsolatedDevice, ...] = ()
+    """The devices that are isolated instead of the node; () if the node is."""
     repair: tuple[RepairAttempt, ...] = ()
     validation: tuple[ValidationAttempt, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()

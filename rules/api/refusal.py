@@ -139,6 +139,7 @@ class NodeWrite(StrEnum):
     TAINT = "quarantine the node"
     LABEL = "change the quarantine label of the node"
     REMOVE_TAINT = "remove its taint and cordon from the node"
+    DEVICE = "taint a device of the node"
     OPEN = "open a session for the node"
     SPEC = "write the causes of the session"
     STATUS = "write the status of the session"
@@ -157,7 +158,11 @@ _OWN_POLICY: Final = f"ValidatingAdmissionPolicy '{names.COMPONENT_REMEDIATOR}-"
 """The start of a refusal by a policy of base, which lists the installed adapters."""
 _REPAIRS: Final = {NodeWrite.REPAIR, NodeWrite.UNREPAIR}
 """They need the component of their adapter, and a provider may refuse its object."""
-_RIGHTS: Final = {**ON_SESSIONS, NodeWrite.TEST: "create on jobs of its namespace"}
+_RIGHTS: Final = {
+    **ON_SESSIONS,
+    NodeWrite.TEST: "create on jobs of its namespace",
+    NodeWrite.DEVICE: "create and delete on devicetaintrules (component devices)",
+}
 
 
 def surprise(where: str) -> Refusal:

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from rules.api import health, names, object_name, timestamps
+from rules.api import device_taints, health, names, object_name, timestamps
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.quarantine import QuarantineStatus
 from rules.api.repair_writes import (
     CreateTestJob,
@@ -85,6 +86,13 @@ def request(write: d.Write) -> Request:
             )
         case WriteRepairObject():
             return _repair_object(write)
+        case TaintDevice():
+            path = device_taints.address(write.api_version).path
+            return Request(method="POST", path=path, body=write.body)
+        case UntaintDevice():
+            path = device_taints.address(write.api_version).path
+            path = f"{path}/{object_name.segment(write.name)}"
+            return _delete(path, write.uid, write.resource_version)
         case d.DeleteObject():
             return _delete(f"{_OURS}/{write.plural}/{object_name.segment(write.name)}", write.uid)
         case CreateTestJob():
@@ -139,8 +147,9 @@ def _status(path: str, version: str, status: dict[str, Any]) -> Request:
     return _merge(f"{path}/status", body)
 
 
-def _delete(path: str, uid: str, **more: Any) -> Request:
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+def _delete(path: str, uid: str, version: str = "", **more: Any) -> Request:
+    wanted = {"uid": uid, **({"resourceVersion": version} if version else {})}
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": wanted}
     return Request(method="DELETE", path=path, body={**options, **more})
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.quarantine import Cause, QuarantineSpec, QuarantineStatus
 from rules.api.repair_writes import (
     CreateTestJob,
@@ -267,6 +268,8 @@ Write = (
     | TaintAndCordon
     | RemoveTaint
     | RelabelNode
+    | TaintDevice
+    | UntaintDevice
     | SetNodeUnknown
     | SetHealthSilent
     | SetRepairCondition

@@ -13,6 +13,7 @@ import msgspec
 
 from rules.api import requests, timestamps
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Mode, QuarantineStatus
@@ -228,7 +229,7 @@ class Forecast:
 def _ends_there(write: d.Write) -> bool:
     """Return whether the write has no further effect: reports and withdrawn requests."""
     match write:
-        case d.EmitEvent() | DeleteTestJob() | SetValidated():
+        case d.EmitEvent() | DeleteTestJob() | SetValidated() | TaintDevice() | UntaintDevice():
             return True
         case SetRepairCondition() | WriteRepairObject():
             return not write.asks

@@ -9,6 +9,7 @@ decides whether a single pod may be evicted.
 
 from rules.api import names, quarantine_taint
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Phase
 from rules.api.quarantine_taint import QuarantineState
@@ -42,6 +43,8 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
             return "the node was replaced"
         session = snapshot.quarantines.get(write.session)
         return _open(session, node, snapshot) or _may_taint(session, node, snapshot)
+    if isinstance(write, TaintDevice):
+        return _isolates(write, node, snapshot)
     if isinstance(write, SetRepairCondition | WriteRepairObject):
         return _repairs(write, node, snapshot)
     if isinstance(write, CreateTestJob):
@@ -59,6 +62,18 @@ def _session(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     if session is not None and session.status.boot_id not in {"", node.boot_id}:
         return "the node rebooted"
     return _open(session, node, snapshot) or _drains(session, node, snapshot)
+
+
+def _isolates(write: TaintDevice, node: NodeView, snapshot: FleetSnapshot) -> str:
+    """Return why the device may not be tainted; "" if the open session has it on record."""
+    session = snapshot.quarantines.get(write.session)
+    if refusal := _open(session, node, snapshot):
+        return refusal
+    if session is None or write.name not in {each.rule for each in session.status.devices}:
+        return "the device is not recorded in the session"
+    if quarantine_taint.quarantine_state(node, session.name) is not QuarantineState.INTACT:
+        return "the quarantine on the node is incomplete"
+    return ""
 
 
 def _repairs(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.api import health, messages, quarantine, timestamps, writes
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause, Condition, Mode, Phase, QuarantineStatus, TimelineEntry
 from rules.api.refusal import NodeWrite
@@ -273,6 +274,8 @@ def kind_of(write: Write) -> NodeWrite | None:
             return NodeWrite.SPEC
         case SetRepairCondition() | WriteRepairObject():
             return NodeWrite.REPAIR if write.asks else NodeWrite.UNREPAIR
+        case TaintDevice() | UntaintDevice():
+            return NodeWrite.DEVICE
         case CreateTestJob():
             return NodeWrite.TEST
         case WriteSessionStatus():

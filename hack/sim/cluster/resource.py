@@ -120,6 +120,9 @@ RESOURCE_CLAIMS = _builtin("resource.k8s.io/v1", "resourceclaims", "ResourceClai
 RESOURCE_SLICES = _builtin(
     "resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False
 )
+DEVICE_TAINT_RULES = _builtin(
+    "resource.k8s.io/v1", "devicetaintrules", "DeviceTaintRule", namespaced=False
+)
 BUILTIN = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
 """The kinds that every control plane serves, as far as this project meets them."""
 

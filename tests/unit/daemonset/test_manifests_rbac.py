@@ -15,7 +15,8 @@ from remediator.controller import drain_reads as drain_look
 from remediator.kube.caches import Caches, Listeners
 from remediator.kube.elector import LEASE_NAME
 from rules.api import writes as d
-from rules.api.quarantine import QuarantineSpec, QuarantineStatus
+from rules.api.device_taints import TaintDevice, UntaintDevice
+from rules.api.quarantine import IsolatedDevice, QuarantineSpec, QuarantineStatus
 from rules.api.repair_writes import (
     CreateTestJob,
     DeleteTestJob,
@@ -80,6 +81,26 @@ TESTED: list[d.Write] = [
     CreateTestJob(node="n", node_uid="u", session="s", namespace="x", name="j", body={}),
     DeleteTestJob(node="n", namespace="x", name="j", uid="u"),
     SetValidated(node="n", node_uid="u", passed=True, message="m", at=0.0),
+]
+ISOLATED: list[d.Write] = [
+    TaintDevice(
+        node="n",
+        node_uid="u",
+        session="s",
+        session_uid="su",
+        api_version="resource.k8s.io/v1",
+        device=IsolatedDevice(uuid="GPU-1", rule="r"),
+        reason="Xid79",
+        effect="NoSchedule",
+    ),
+    UntaintDevice(
+        node="n",
+        session="s",
+        api_version="resource.k8s.io/v1",
+        name="r",
+        uid="u",
+        resource_version="1",
+    ),
 ]
 # Reads of single objects and uncached lists, and the code that makes them.
 READS = {
@@ -158,7 +179,9 @@ def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
 
 
 def test_all_writes_of_the_remediator_are_in_this_table() -> None:
-    assert {type(write) for write in (*ORDINARY, *FORCED, *TESTED)} == set(get_args(d.Write))
+    assert {type(write) for write in (*ORDINARY, *FORCED, *TESTED, *ISOLATED)} == set(
+        get_args(d.Write)
+    )
 
 
 def test_the_remediator_has_exactly_the_rights_it_uses() -> None:

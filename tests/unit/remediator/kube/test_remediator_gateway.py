@@ -11,8 +11,9 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from remediator.kube.answer import Answer, Result, classify
 from remediator.kube.gateway import Gateway
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice
 from rules.api.nodes import NodeView
-from rules.api.quarantine import Cause, Mode, QuarantineSpec, QuarantineStatus
+from rules.api.quarantine import Cause, IsolatedDevice, Mode, QuarantineSpec, QuarantineStatus
 from rules.api.quarantine_taint import quarantine_patch, release_patch
 from tests.support.remediator.edge import QUARANTINES, edge
 from tests.support.remediator.edge_world import Leader
@@ -185,6 +186,25 @@ async def test_in_shadow_an_existing_taint_and_cordon_may_be_removed(cluster):
     assert (await shadow.send(off)).done
     after = await cluster.client.get(NODES, "n1")
     assert "taints" not in after["spec"]
+
+
+@pytest.mark.parametrize(("effect", "allowed"), [("NoSchedule", False), ("None", True)])
+async def test_in_shadow_a_device_taint_has_no_effect(cluster, effect, allowed):
+    device = IsolatedDevice(
+        uuid="GPU-1", driver="gpu.nvidia.com", pool="n1", device="gpu-1", rule="gpuward-1"
+    )
+    write = TaintDevice(
+        node="n1",
+        node_uid="u",
+        session="s",
+        session_uid="su",
+        api_version="resource.k8s.io/v1",
+        device=device,
+        reason="Xid79",
+        effect=effect,
+    )
+    assert (await gateway(cluster, mode=Mode.SHADOW).send(write)).done is allowed
+    assert cluster.writes() == [("create", "devicetaintrules")] * allowed
 
 
 async def test_nothing_that_shadow_logs_or_counts_reads_as_done_to_a_pod_or_node(cluster):

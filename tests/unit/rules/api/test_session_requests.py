@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
-from rules.api.quarantine import Cause, DrainStatus, QuarantineSpec, QuarantineStatus
+from rules.api.device_taints import TaintDevice, UntaintDevice
+from rules.api.quarantine import (
+    Cause,
+    DrainStatus,
+    IsolatedDevice,
+    QuarantineSpec,
+    QuarantineStatus,
+)
 from rules.api.requests import Request, merged, request
 
 POD: dict[str, Any] = {"node": "n0", "namespace": "team-a", "name": "web", "uid": "u1"}
@@ -53,6 +60,63 @@ WRITES: list[Any] = [
         "DELETE /apis/gpuward.io/v1alpha1/gpuevidences/s1",
         {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u9"}},
         id="delete-evidence",
+    ),
+    pytest.param(
+        TaintDevice(
+            node="n0",
+            node_uid="u",
+            session="s1",
+            session_uid="su",
+            api_version="resource.k8s.io/v1beta2",
+            device=IsolatedDevice(
+                uuid="GPU-1", driver="gpu.nvidia.com", pool="n0", device="gpu-1", rule="gpuward-1"
+            ),
+            reason="Xid79",
+            effect="NoSchedule",
+        ),
+        "POST /apis/resource.k8s.io/v1beta2/devicetaintrules",
+        {
+            "apiVersion": "resource.k8s.io/v1beta2",
+            "kind": "DeviceTaintRule",
+            "metadata": {
+                "name": "gpuward-1",
+                "labels": {"app.kubernetes.io/name": "gpuward", "gpuward.io/session-uid": "su"},
+                "ownerReferences": [
+                    {
+                        "apiVersion": "gpuward.io/v1alpha1",
+                        "kind": "GPUQuarantine",
+                        "name": "s1",
+                        "uid": "su",
+                    }
+                ],
+            },
+            "spec": {
+                "deviceSelector": {"driver": "gpu.nvidia.com", "pool": "n0", "device": "gpu-1"},
+                "taint": {
+                    "key": "gpuward.io/quarantine",
+                    "value": "Xid79",
+                    "effect": "NoSchedule",
+                },
+            },
+        },
+        id="taint-device",
+    ),
+    pytest.param(
+        UntaintDevice(
+            node="n0",
+            session="s1",
+            api_version="resource.k8s.io/v1",
+            name="gpuward-1",
+            uid="u9",
+            resource_version="7",
+        ),
+        "DELETE /apis/resource.k8s.io/v1/devicetaintrules/gpuward-1",
+        {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": "u9", "resourceVersion": "7"},
+        },
+        id="untaint-device",
     ),
     pytest.param(
         d.TaintAndCordon(
@@ -212,7 +276,7 @@ def test_force_leaves_at_least_a_second() -> None:
 
 def test_disruptive_writes() -> None:
     disruptive = [param.id for param in WRITES if param.values[0].disruptive]
-    assert disruptive == ["mark", "evict", "disruption-target", "force"]
+    assert disruptive == ["taint-device", "mark", "evict", "disruption-target", "force"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice
 from rules.api.nodes import HealthView, PauseView, QuarantineView
-from rules.api.quarantine import DrainStatus
+from rules.api.quarantine import DrainStatus, IsolatedDevice
 from rules.api.quarantine_taint import quarantine_patch
 from rules.api.timestamps import format_time, parse_time
 from rules.drain.drain_plan import DrainInput
@@ -26,6 +27,17 @@ EVICT = d.EvictPod(**POD, session="s1")
 TELL = d.SetDisruptionTarget(**POD, at=NOW, message="m")
 DELETE = d.DeletePod(**POD, grace_s=30, by_policy="p")
 TAINT = d.TaintAndCordon(node="n0", node_uid="uid-n0", session="s1", patch={})
+DEVICE = {"uuid": "GPU-1", "rule": "gpuward-1"}
+TAINT_DEVICE = TaintDevice(
+    node="n0",
+    node_uid="uid-n0",
+    session="s1",
+    session_uid="uid-s1",
+    api_version="resource.k8s.io/v1",
+    device=IsolatedDevice(uuid="GPU-1", rule="gpuward-1"),
+    reason="Xid79",
+    effect="NoSchedule",
+)
 FAULT = {"source": "Detector", "incident": "i1", "reason": "Xid79", "severity": "Fatal"}
 OPERATOR = {"source": "Human", "reason": "Requested", "message": "it smells"}
 
@@ -40,6 +52,7 @@ def fleet(
     release: dict[str, str] | None = None,
     pause: dict[str, Any] | None = None,
     gone: bool = False,
+    devices: tuple[dict[str, str], ...] = (DEVICE,),
     **rules: Any,
 ) -> FleetSnapshot:
     """A fleet whose node n0 is in the given session; `rules` are sections of the policy."""
@@ -48,7 +61,8 @@ def fleet(
         "metadata": {"name": "s1", "uid": "uid-s1"},
         "spec": {"nodeName": "n0", "nodeUID": "uid-n0", "causes": causes, "level": level,
                  "release": release},
-        "status": {"phase": phase, "mode": "Enforce", "bootID": boot},
+        "status": {"phase": phase, "mode": "Enforce", "bootID": boot,
+                   "devices": devices},
     }  # fmt: skip
     health = {
         "metadata": {"name": "n0"},
@@ -177,6 +191,27 @@ def test_a_manual_cause_needs_no_health_status_and_no_selector() -> None:
     assert recheck(TAINT, node(), fleet(phase="Pending", **asked)) == ""
     assert recheck(EVICT, quarantined_node(), fleet(**asked)) == ""
     assert recheck(EVICT, quarantined_node(), fleet(**asked, level="Cordon")) != ""
+
+
+@pytest.mark.parametrize(
+    ("seen", "change", "why"),
+    [
+        pytest.param(quarantined_node(), {}, "", id="as-decided"),
+        pytest.param(quarantined_node(), {"devices": ()}, "not recorded", id="not-recorded"),
+        pytest.param(quarantined_node(), {"phase": "Released"}, "has ended", id="ended"),
+        pytest.param(quarantined_node(), {"gone": True}, "was deleted", id="session-deleted"),
+        pytest.param(quarantined_node(), {"pause": {}}, "GPUWardPause p", id="paused"),
+        pytest.param(node(), {}, "incomplete", id="no-record-on-the-node"),
+        pytest.param(
+            quarantined_node(metadata={"uid": "other"}), {}, "was replaced", id="replaced"
+        ),
+    ],
+)
+def test_a_device_is_tainted_only_for_its_open_session(
+    seen: Any, change: dict[str, Any], why: str
+) -> None:
+    text = recheck(TAINT_DEVICE, seen, fleet(**{"phase": "Marked", **change}))
+    assert (why in text) if why else text == ""
 
 
 def look(**parts: Any) -> DrainInput:
