@@ -161,7 +161,7 @@ def crds() -> dict[str, dict[str, Any]]:
             kind="GPUEvidence",
             plural="gpuevidences",
             short="gev",
-            text="What the agent knew of its node when a session took it. Named as the session.",
+            text="What the agent knew about the node of a session. Named as the session.",
             spec=schema_of(EvidenceSpec),
             status=None,
             columns=[
@@ -177,7 +177,7 @@ def crds() -> dict[str, dict[str, Any]]:
             kind="GPUNodeHealth",
             plural="gpunodehealths",
             short="gnh",
-            text="What the agent of one node knows about its GPUs. Named as the node.",
+            text="Health status of the GPUs of one node. Named as the node.",
             spec=None,
             status=schema_of(HealthStatus),
             columns=[
@@ -232,7 +232,7 @@ def crds() -> dict[str, dict[str, Any]]:
             kind="GPUWardPause",
             plural="gpuwardpauses",
             short="gp",
-            text="An operator's request: no new disruption on these nodes until then.",
+            text="An operator's request: no new disruption on these nodes.",
             spec=schema_of(PauseSpec),
             status=None,
             columns=[
