@@ -1,4 +1,4 @@
-"""Write docs/reference.md: flags, names on objects, phases and reasons, read from the code.
+"""Write docs/reference.md: flags, names on objects and reasons, read from the code.
 
 `python -m hack.reference` writes it, `--check` compares. A flag, label or reason without a line in
 the docs cannot exist, because the docs are made from them.
@@ -6,6 +6,7 @@ the docs cannot exist, because the docs are made from them.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ from remediator.kubectl import command as kubectl_command
 from remediator.kubectl import parser as kubectl_parser
 from remediator.settings import make_parser
 from rules.api import names
-from rules.api.quarantine import Phase
 from rules.catalog.reasons import REASONS
 from rules.policy.reader import policy_schema
 
@@ -75,18 +75,6 @@ MEANINGS = {
 }
 FORMER_NAMES = {one.formerly for one in kubectl_command.COMMANDS if one.formerly}
 
-PHASES = {
-    Phase.PENDING: "a quarantine is due and waits; the message names for what",
-    Phase.MARKED: "taint and cordon are set",
-    Phase.DRAINING: "pods are being evicted within their budgets",
-    Phase.QUARANTINED: "nothing is left to evict; waits for the repair",
-    Phase.REPAIRING: "a repair step is recorded or requested; waits until it is verified",
-    Phase.VALIDATING: "the causes are closed; good health statuses must hold for `healthyFor`",
-    Phase.RELEASED: "ended: the node is back in service",
-    Phase.CANCELLED: "ended: an operator undid it, or the cause went before any action",
-    Phase.NODE_GONE: "ended: the Node object is gone or was replaced",
-}
-
 
 def page() -> str:
     """Return the page."""
@@ -105,7 +93,6 @@ def page() -> str:
             *_kubectl(),
             *_names(),
             *_policy(),
-            *_phases(),
             *_reasons(),
         ]
     )
@@ -124,7 +111,7 @@ def _agent() -> list[str]:
         "",
         (
             f"Commands: {', '.join(f'`{name}`' for name in COMMANDS)}. A flag of `run` and "
-            "`check` is also the variable in brackets:"
+            "`check` is also a variable: `--boot-id` is `GPUWARD_BOOT_ID`."
         ),
         "",
         *_table(("flag", "commands", "meaning"), _flags(_agent_parser())),
@@ -170,6 +157,8 @@ def _collect(
         elif action.option_strings and action.dest != "help" and name:
             flag = next((s for s in action.option_strings if s.startswith("--")), "")
             text = (action.help or "") % {"default": action.default, "prog": parser.prog}
+            variable = f"GPUWARD_{flag[2:].upper().replace('-', '_')}"
+            text = re.sub(rf"; {variable}| [\[(]{variable}[\])]", "", text)
             key = (f"`{flag or action.option_strings[0]}`", text)
             found.setdefault(key, []).append("all" if name == "all" else f"`{name}`")
     return commands or 1
@@ -181,7 +170,8 @@ def _remediator() -> list[str]:
         "",
         (
             "Commands: `run`, `policy check FILE`, "
-            "`policy rbac FILE`, `policy show [FILE]`, `policy schema`."
+            "`policy rbac FILE`, `policy show [FILE]`, `policy schema`. A flag of `run` is also "
+            "a variable: `--node-name` is `GPUWARD_NODE_NAME`."
         ),
         "",
         *_table(("flag", "commands", "meaning"), _flags(make_parser({}))),
@@ -261,11 +251,6 @@ def _takes(schema: dict[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"list of {_takes(schema['items'])}"
     return str(schema.get("type", "any"))
-
-
-def _phases() -> list[str]:
-    rows = [(f"`{phase}`", PHASES[phase]) for phase in Phase]
-    return ["## Phases of a session", "", *_table(("phase", "meaning"), rows)]
 
 
 def _reasons() -> list[str]:
