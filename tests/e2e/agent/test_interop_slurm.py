@@ -1,4 +1,4 @@
-"""The health check script of docs/interop/slurm.md, with real health statuses and a fake
+"""The health check script of docs/interop/workloads.md, with real health statuses and a fake
 scontrol."""
 
 import os
@@ -24,7 +24,7 @@ class SlurmNode:
     """A machine with the script, a simulated driver and a scontrol that records its commands."""
 
     def __init__(self, folder: Path) -> None:
-        page = (REPOSITORY / "docs" / "interop" / "slurm.md").read_text()
+        page = (REPOSITORY / "docs" / "interop" / "workloads.md").read_text()
         self.folder = folder
         self.script = folder / "gpuward-check"
         self.script.write_text(page.split("```sh\n")[1].split("```")[0])

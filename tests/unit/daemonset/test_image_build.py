@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[3]
 BASE = "GPUWARD_BASE_IMAGE"
-"""A base image in buildah's storage; see docs/release.md."""
+"""A base image in buildah's storage; see CONTRIBUTING.md."""
 
 pytestmark = [
     pytest.mark.slow,

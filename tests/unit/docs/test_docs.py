@@ -18,6 +18,14 @@ DOCUMENTED_ELSEWHERE = {"LABEL_DRIVER_UPGRADE", "LABEL_MIG_STATE", "LABEL_QUARAN
 """Names of others that gpuward reads, or documented with the taint of the same name."""
 
 
+def test_the_docs_stay_small() -> None:
+    files = [path for path in (ROOT / "docs").rglob("*") if path.is_file()]
+    size = sum(len(path.read_text("utf-8").split()) for path in files if path.suffix == ".md")
+
+    assert len(files) <= 80
+    assert size <= 45_000
+
+
 def test_every_written_name_has_a_meaning() -> None:
     """The reference explains every name that gpuward writes to a node."""
     written = {n for n in vars(names) if WRITTEN.match(n)} - DOCUMENTED_ELSEWHERE

@@ -161,7 +161,7 @@ DOCS = Path(__file__).parents[4] / "docs"
 PAGE = (DOCS / "repair.md").read_text()
 SHOWN = [
     block
-    for page in ("repair.md", "interop/machines.md", "interop/autoscaling.md")
+    for page in ("repair.md", "interop/machines.md", "interop/workloads.md")
     for block in re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     if "\n---" not in block and {"repair", "external"} & (yaml.safe_load(block) or {}).keys()
 ]
