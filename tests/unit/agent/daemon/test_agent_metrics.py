@@ -38,9 +38,8 @@ GOLDEN = {
     "full": ROOT / "tests" / "golden" / "agent_metrics.prom",
     "basic": ROOT / "tests" / "golden" / "agent_metrics_basic.prom",
 }
-AGENT_PART = (ROOT / "docs" / "metrics.md").read_text().partition("## Remediator")[0].replace(
-    "|GPU", "|`uuid`, `pci`, `index`"
-)
+PAGE = (ROOT / "docs" / "metrics.md").read_text().replace("|GPU", "|`uuid`, `pci`, `index`")
+AGENT_PART = PAGE.partition("## Remediator")[0]
 AT = 1_800_000_000.0
 GPU = GpuSeen(
     uuid="GPU-6f2a1d30-8c1e-4b57-9f60-0a41c2d7e100",
