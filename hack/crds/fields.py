@@ -257,6 +257,10 @@ FIELDS: dict[str, Field] = {
     "BlockedBy.why": Field("Reason.", 1024),
     "BlockedBy.permanent": Field("True if waiting does not help."),
     "BlockedBy.remedy": Field("Remedy.", 1024),
+    "DrainStatus.scope": Field(
+        "Which pods leave: Holders (of the accused GPUs), GPUPods or Node (all).", 32
+    ),
+    "DrainStatus.scopeReason": Field("Why the scope is wider than the policy asks.", 512),
     "DrainStatus.leftByPolicy": Field("Pods that the policy leaves."),
     "DrainStatus.leftByFailure": Field("Pods that could not be evicted."),
     "DrainStatus.forceRefused": Field(

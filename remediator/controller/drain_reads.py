@@ -22,7 +22,7 @@ from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.object_name import BadSegmentError
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
 from rules.api.quarantine import Cause, DrainStatus
-from rules.catalog.reason import Severity
+from rules.catalog.reason import DrainScope, Severity
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.memory import DrainMemory
 from rules.session import exclusions
@@ -84,6 +84,8 @@ class DrainReader:
         last_active_at: float | None,
         dry_run: bool,
         own_namespace: str = "",
+        scope: DrainScope = DrainScope.NODE,
+        accused: frozenset[str] = frozenset(),
     ) -> DrainInput:
         """Return the input of the drain plan for the session's node. Raises ApiError.
 
@@ -110,6 +112,8 @@ class DrainReader:
             last_active_at=last_active_at,
             dry_run=dry_run,
             own_namespace=own_namespace,
+            scope=scope,
+            accused=accused,
         )
 
     def _daemon_sets(self) -> dict[str, OwnerView]:

@@ -24,6 +24,7 @@ from rules.api import timestamps
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
+from rules.catalog.reason import DrainScope
 from rules.drain import blockers, drain_plan
 from rules.drain import queue as pdb_queue
 from rules.drain.drain_plan import DrainInput, DrainPlan
@@ -31,7 +32,7 @@ from rules.drain.eviction import EvictionKind, EvictionOutcome, matching, needs_
 from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
 from rules.drain.plan import kept_from_eviction, kept_from_force, plan_drain
 from rules.policy.policy import Policy
-from rules.session import causes
+from rules.session import causes, drain_scope
 
 KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 
@@ -202,14 +203,19 @@ class Drains(EdgePart):
         if drain.steered in {d.Evicting.WATCH, d.Evicting.CONFIRM_IDLE}:
             return await self._watch(node, drain, session)
         began = self._clock.elapsed()
+        snapshot = self._world.snapshot()
+        health = snapshot.healths.get(node)
+        asking = causes.causes_in_effect(session, snapshot)
         listed = await self._reader.read(
             session,
-            causes.causes_in_effect(session, self._world.snapshot()),
+            asking,
             drain.memory,
             drain.plan,
             last_active_at=self._world.active.get(drain.session_uid),
             dry_run=drain.dry_run,
-            own_namespace=self._world.snapshot().own_namespace,
+            own_namespace=snapshot.own_namespace,
+            scope=drain_scope.in_effect(session, asking, health, snapshot.policy).scope,
+            accused=drain_scope.accused_gpus(session, health),
         )
         now = self._clock.now()
         plan = plan_drain(listed, self._policy(), drain.memory, now)
@@ -234,18 +240,21 @@ class Drains(EdgePart):
         # A repair needs an uncached list.
         pods = await (self._reader.pods_on(node) if close else self._reader.cached_pods_on(node))
         now = self._clock.now()
-        before = drain.plan
+        before, snapshot = drain.plan, self._world.snapshot()
+        drained = drain_scope.recorded(session.status.drain)
         drain.plan = drain_plan.plan_watch(
             pods,
             node,
-            causes.worst(causes.causes_in_effect(session, self._world.snapshot())),
+            causes.worst(causes.causes_in_effect(session, snapshot)),
             self._policy(),
             drain.memory,
             since=timestamps.parse_time(session.status.phase_since) or now,
             now=now,
             before=before,
             certain=close,
-            own_namespace=self._world.snapshot().own_namespace,
+            own_namespace=snapshot.own_namespace,
+            scope=drained.scope if drained is not None else DrainScope.NODE,
+            accused=drain_scope.accused_gpus(session, snapshot.healths.get(node)),
         )
         same = before is not None and (
             before.arrived == drain.plan.arrived and before.using_gpus == drain.plan.using_gpus

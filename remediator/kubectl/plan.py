@@ -32,7 +32,7 @@ from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import plan_drain
 from rules.fleet.forecast import Forecast, NodeForecast
 from rules.policy.policy import Policy
-from rules.session import exclusions, external, observation
+from rules.session import drain_scope, exclusions, external, observation
 from rules.session.causes import (
     actionable,
     cause_context,
@@ -341,6 +341,8 @@ async def _probe(
 ) -> DrainPlan:
     """What the drain would come to now, with the API server's answer for each pod."""
     pdbs = await cluster.once("PDBs", cluster.pdbs)
+    asking = causes_in_effect(session, snapshot)
+    health = snapshot.healths.get(session.spec.node_name)
     look = DrainInput(
         node=session.spec.node_name,
         session=session.name,
@@ -353,8 +355,10 @@ async def _probe(
             for ds in await cluster.once("DaemonSets", cluster.daemon_sets)
         },
         no_room=await _no_room(cluster, snapshot, session, pods),
-        severity=worst(causes_in_effect(session, snapshot)),
+        severity=worst(asking),
         dry_run=True,
+        scope=drain_scope.in_effect(session, asking, health, snapshot.policy).scope,
+        accused=drain_scope.accused_gpus(session, health),
     )
     memory = DrainMemory()
     first = plan_drain(look, snapshot.policy, memory, snapshot.now)

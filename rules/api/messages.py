@@ -10,6 +10,7 @@ from typing import Final
 
 from rules.api import quarantine, timestamps
 from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, RepairRequest
+from rules.catalog.reason import DrainScope
 from rules.text.printable import printable
 
 _MINUTE_S: Final = 60.0
@@ -174,8 +175,26 @@ def draining(
             f"{drain.left_by_failure.total} left by failure ({pod_list(drain.left_by_failure)})"
         )
     pods = "pod" if not of and drain.evicted == 1 else "pods"
+    pods = f"{'GPU ' if drain.scope in _GPU_PODS else ''}{pods}"
     evicted = f"Draining since {timestamps.utc(since)}: {drain.evicted}{of} {pods} evicted"
     return bounded(f"{', '.join([evicted, *parts])}. {sentence(blocked_by)}".rstrip())
+
+
+_GPU_PODS: Final = frozenset({DrainScope.GPU_PODS, DrainScope.HOLDERS})
+
+
+def holders_unknown(pods: Sequence[str]) -> str:
+    """Return which pods leave because it is not known which GPUs they use, as a clause."""
+    return f"it is not known which GPUs {name_list(pods)} uses" if pods else ""
+
+
+def staying_clause(drain: DrainStatus | None) -> str:
+    """Return which pods the scope of the drain leaves on the node, as a clause; "" if none."""
+    scope = drain.scope if drain is not None else ""
+    why = f" ({drain.scope_reason})" if drain is not None and drain.scope_reason else ""
+    if scope == DrainScope.GPU_PODS:
+        return f"pods without GPUs stay{why}"
+    return f"pods that do not use the accused GPUs stay{why}" if scope in _GPU_PODS else ""
 
 
 def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
@@ -212,7 +231,8 @@ def drained(
     manual = bool(causes) and all(cause.source == "Human" for cause in causes)
     then = "waiting for an operator to release the node" if manual else then
     first = f"Drained at {timestamps.utc(since)}{counts} for {causes_clause(causes)}"
-    return bounded(" ".join(map(sentence, (first, then, *also))))
+    clauses = (first, staying_clause(drain), then, *also)
+    return bounded(" ".join(filter(None, map(sentence, clauses))))
 
 
 def unscheduled_pods(pods: Sequence[str]) -> str:

@@ -221,6 +221,8 @@ class PodView(View, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
     claimed_gpus: int = msgspec.field(name="gpuward.io/claimedGpus", default=0)
     """GPUs of its ResourceClaims; never on the wire, set after the claims are read."""
+    held: frozenset[str] | None = msgspec.field(name="gpuward.io/heldGpus", default=None)
+    """UUIDs of the GPUs that it uses, None if unknown; never on the wire, set by the reader."""
     doubt: str = DOUBT_FIELD
 
     @property

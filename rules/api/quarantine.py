@@ -178,6 +178,9 @@ class DrainStatus(Wire, frozen=True):
     """The reason why the API server refused forced deletions after the drain timeout."""
     started_at: str = ""
     suspended_seconds: int = 0
+    scope: str = ""
+    """A `DrainScope`; "" in sessions of older releases, which emptied the node."""
+    scope_reason: str = ""
 
 
 class TimelineEntry(Wire, frozen=True):

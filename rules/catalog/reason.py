@@ -82,6 +82,15 @@ class Level(_Ranked):
     DRAIN = "Drain"
 
 
+class DrainScope(_Ranked):
+    """Which pods a drain evicts, from the fewest to all; each includes the ones before it."""
+
+    HOLDERS = "Holders"
+    """Pods that use an accused GPU, and GPU pods whose GPUs are not known."""
+    GPU_PODS = "GPUPods"
+    NODE = "Node"
+
+
 class Action(StrEnum):
     """The recommended repair, published as `recommendedAction`."""
 

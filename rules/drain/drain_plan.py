@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rules.api import quarantine, timestamps
+from rules.api import messages, quarantine, timestamps
 from rules.api.metadata import OwnerReference
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, is_own_job
 from rules.api.quarantine import BlockedBy, DrainStatus, PodNote
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
+from rules.catalog.reason import DrainScope
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import fate
 from rules.drain.fate import Fate, LeftBy, Moment
@@ -46,6 +47,9 @@ class DrainInput:
     last_active_at: float | None = None
     dry_run: bool = False
     own_namespace: str = ""
+    scope: DrainScope = DrainScope.NODE
+    accused: frozenset[str] = frozenset()
+    """UUIDs of the GPUs that the causes name."""
 
 
 OUTAGE_S: Final = 90.0
@@ -131,6 +135,8 @@ class DrainPlan:
     wants_owners: tuple[OwnerWanted, ...] = ()
     """Owners to read before the next plan. A node is not drained before its DaemonSets are known.
     One that gpuward may not read counts as existing (put any `OwnerView` under its UID)."""
+    unknown: tuple[str, ...] = ()
+    """Pods that leave under scope Holders because it is not known which GPUs they use."""
 
     def status(self, drain: DrainStatus) -> DrainStatus:
         """Return `drain` with the progress of this plan and the same start."""
@@ -145,6 +151,8 @@ class DrainPlan:
             force_refused=str(refused.reason) if refused is not None else "",
             started_at=drain.started_at,
             suspended_seconds=drain.suspended_seconds,
+            scope=drain.scope,
+            scope_reason=messages.holders_unknown(self.unknown) or drain.scope_reason,
         )
 
 
@@ -215,6 +223,8 @@ def plan_watch(
     before: DrainPlan | None = None,
     certain: bool = False,
     own_namespace: str = "",
+    scope: DrainScope = DrainScope.NODE,
+    accused: frozenset[str] = frozenset(),
 ) -> DrainPlan:
     """Return the plan of a drained node with the pods that arrived since.
 
@@ -223,14 +233,24 @@ def plan_watch(
     plan of the previous list. `certain`: the list is fresh enough for a repair.
     """
     at = Moment(
-        now=now, started_at=since, severity=severity, policy=policy, own_namespace=own_namespace
+        now=now,
+        started_at=since,
+        severity=severity,
+        policy=policy,
+        own_namespace=own_namespace,
+        scope=scope,
+        accused=accused,
     )
     here = [p for p in sorted(pods, key=lambda pod: pod.key) if p.spec.node_name == node]
     arrived = tuple(_named(pod) for pod in here if _arrived(pod, at, since))
     running = [pod for pod in here if not pod.finished]
     # A Job of gpuward uses all GPUs but requests none.
     own = {_named(pod) for pod in running if is_own_job(pod, own_namespace)}
-    using = {_named(pod) for pod in running if pod.gpus > 0 or pod.doubt}
+    using = {
+        _named(pod)
+        for pod in running
+        if (pod.gpus > 0 or pod.held or pod.doubt) and not fate.is_outside(pod, at)
+    }
     others_clear = certain and not arrived and not using - own
     clear_since = before.clear_since if before is not None else None
     others_since = before.others_clear_since if before is not None else None

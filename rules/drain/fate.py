@@ -10,7 +10,7 @@ from typing import Final
 
 from rules.api import pods, selectors, timestamps
 from rules.api.pods import ContainerStatus, PodView
-from rules.catalog.reason import Severity
+from rules.catalog.reason import DrainScope, Severity
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy import section
 from rules.policy.policy import PodRule, Policy
@@ -77,6 +77,9 @@ class Moment:
     policy: Policy
     own_namespace: str = ""
     """The namespace in which gpuward's load tests run."""
+    scope: DrainScope = DrainScope.NODE
+    accused: frozenset[str] = frozenset()
+    """UUIDs of the GPUs that the causes name; for scope Holders."""
 
 
 def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodAssessment:
@@ -90,6 +93,8 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodAssessment:
     daemon = controller is not None and controller.kind == "DaemonSet"
     if daemon and controller is not None and controller.uid not in missing:
         return _left(LeftBy.DAEMON_SET)
+    if is_outside(pod, at):
+        return PodAssessment(fate=Fate.STAYS)
     if pod.terminating:
         return _leaving(pod, at.now)
     if pods.is_own_job(pod, at.own_namespace):
@@ -110,6 +115,20 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodAssessment:
     if controller is None and at.policy.drain.unmanaged == "Report":
         return _left(LeftBy.POLICY_UNMANAGED)
     return _held(pod, at) or _completing(rule, at) or PodAssessment(fate=Fate.EVICT)
+
+
+def is_outside(pod: PodView, at: Moment) -> bool:
+    """Return whether the scope of the drain leaves the pod: it uses no GPU, or no accused one."""
+    if at.scope is DrainScope.NODE or pod.doubt:
+        return False
+    if not pod.gpus and not pod.held:
+        return True
+    return (
+        at.scope is DrainScope.HOLDERS
+        and pod.held is not None
+        and bool(at.accused)
+        and pod.held.isdisjoint(at.accused)
+    )
 
 
 def _left(by: LeftBy) -> PodAssessment:

@@ -15,7 +15,7 @@ from rules.api.pods import PodView
 from rules.api.quarantine import PodNote
 from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
-from rules.catalog.reason import Severity
+from rules.catalog.reason import DrainScope, Severity
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import blockers, drain_plan, eviction, gangs
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
@@ -94,6 +94,7 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
     wanted = _unknown_owners(assessments, blocked, given)
     if any(owner.kind == "DaemonSet" for _, owner in wanted):
         drained = False
+    unknown = _holders_unknown(evict, pods, given)
     unanswered = [e for e in evict if e.uid not in memory.outcomes]
     return DrainPlan(
         memory=memory,
@@ -123,7 +124,18 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
             default=None,
         ),
         wants_owners=wanted,
+        unknown=unknown,
     )
+
+
+def _holders_unknown(
+    evict: Iterable[EvictPod], pods: Iterable[PodView], given: DrainInput
+) -> tuple[str, ...]:
+    """Return the evicted pods that scope Holders would leave if their GPUs were known."""
+    if given.scope is not DrainScope.HOLDERS:
+        return ()
+    leave = {eviction.uid for eviction in evict}
+    return tuple(pod.key for pod in pods if pod.uid in leave and pod.held is None)
 
 
 def _blocker(
@@ -325,6 +337,8 @@ def _moment(given: DrainInput, policy: Policy, now: float) -> Moment:
         severity=given.severity,
         policy=policy,
         own_namespace=given.own_namespace,
+        scope=given.scope,
+        accused=given.accused,
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from rules.api import names
 from rules.api.quarantine import Mode
-from rules.catalog.reason import Level, Severity
+from rules.catalog.reason import DrainScope, Level, Severity
 from rules.catalog.why_not import WhyNot
 from rules.policy import section
 from rules.policy.external import ExternalTrigger, Match
@@ -34,6 +34,7 @@ class ReasonOverride(Section, frozen=True, kw_only=True):
     """What this cluster wants for one reason; unset means the rules' own default."""
 
     level: Level | None = None
+    drain_scope: DrainScope | None = None
 
 
 class MaxUnavailable(Section, frozen=True, kw_only=True):
@@ -64,8 +65,10 @@ class Budget(Section, frozen=True, kw_only=True):
 
 
 class Drain(Section, frozen=True, kw_only=True):
-    """How pods leave."""
+    """How pods leave, and which ones."""
 
+    scope: DrainScope | None = None
+    """Unset: Node where the recommended repair ends the boot of the node, else GPUPods."""
     fatal_timeout_s: Seconds = msgspec.field(name="fatalTimeout", default=Seconds(30 * MINUTE))
     on_timeout: Literal["Report", "Force"] = "Report"
     settle_s: Seconds = msgspec.field(name="settle", default=Seconds(5))

@@ -11,9 +11,10 @@ from rules.api.writes import Decision, Evicting
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import drain_plan
 from rules.drain.drain_plan import DrainPlan
-from rules.session import causes, halts
+from rules.session import causes, drain_scope, halts
 from rules.session import status as st
 from rules.session.case import Case, touched
+from rules.session.drain_scope import ScopeChoice
 from rules.session.repair import readiness
 
 _MAX_GANGS: Final = 16
@@ -24,8 +25,13 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     """Return the decision that starts evictions and the drain timeout."""
     status = st.with_refusal(status, case.now, None)
     before = status.drain or DrainStatus()
+    chosen = scope_of(case)
     drain = DrainStatus(
-        started_at=timestamps.format_time(case.now), evicted=before.evicted, recent=before.recent
+        started_at=timestamps.format_time(case.now),
+        evicted=before.evicted,
+        recent=before.recent,
+        scope=chosen.scope,
+        scope_reason=chosen.why,
     )
     evidence = dict(status.evidence)
     if case.seen.gangs:
@@ -36,6 +42,11 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     return case.decision(
         "Drain", status, because=case.severity, evicting=Evicting.GO, wake_at=case.now
     )
+
+
+def scope_of(case: Case) -> ScopeChoice:
+    """Return which pods the session evicts, and why if the policy asks for fewer."""
+    return drain_scope.in_effect(case.session, case.causes, case.seen.health, case.policy)
 
 
 def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evicting]:
@@ -50,13 +61,18 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
             status = st.with_refusal(status, case.now, plan.unlisted, st.sentence(clause))
         return status, Evicting.PROBE
     status = st.with_refusal(status, case.now, None)
-    return touched(status, drain=plan.status(DrainStatus())), Evicting.NO
+    chosen = scope_of(case)
+    drain = plan.status(DrainStatus(scope=chosen.scope, scope_reason=chosen.why))
+    return touched(status, drain=drain), Evicting.NO
 
 
 def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
     """Return the decision that follows the plan of the latest uncached lists."""
     plan = case.seen.plan
     drain = status.drain or DrainStatus(started_at=timestamps.format_time(case.now))
+    chosen, before = scope_of(case), drain_scope.recorded(drain)
+    if before is None or chosen.scope > before.scope:
+        drain = msgspec.structs.replace(drain, scope=chosen.scope, scope_reason=chosen.why)
     if plan is not None:
         status = _with_forced(status, plan, case.now)
     if halt is None and halts.unreachable(case):

@@ -14,6 +14,7 @@ any phase (release, uncordon, node deleted) are in `rules.session.decide`, the o
 """
 
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -25,10 +26,11 @@ from rules.api.writes import Decision, Evicting, TaintAndCordon
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy import policy
-from rules.session import causes, halts, history, observation
+from rules.session import causes, drain_scope, halts, history, observation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, remove_taint, touched
-from rules.session.draining import begin_drain, draining, probe
+from rules.session.drain_scope import ScopeChoice
+from rules.session.draining import begin_drain, draining, probe, scope_of
 from rules.session.observation import Unjudged
 from rules.session.repair import evidence, progress, readiness
 from rules.session.repair.readiness import Outlook
@@ -299,6 +301,8 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     if isinstance(step, Decision):
         return step
     outlook = step or Outlook(then=readiness.awaited(case))
+    if (wider := _wider(case, outlook)) is not None:
+        return _stop_draining(case, touched(status, drain=wider), wider.scope_reason)
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
     entered = case.phase_since if case.phase is Phase.QUARANTINED else case.now
     since = st.drained_at(status) or entered
@@ -332,6 +336,24 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
         hand_over=outlook.hand_over,
         wake_at=outlook.wake_at,
     )
+
+
+def _wider(case: Case, outlook: Outlook) -> DrainStatus | None:
+    """Return the drain with a wider scope if a step or a new cause needs one; None if not."""
+    before = drain_scope.recorded(case.status.drain)
+    if before is None or case.status.drain is None or not case.drains:
+        return None
+    chosen = scope_of(case)
+    if outlook.widens_to is not None:
+        chosen = ScopeChoice(outlook.widens_to, outlook.then)
+    if chosen.scope <= before.scope:
+        return None
+    return msgspec.structs.replace(
+        case.status.drain, scope=chosen.scope, scope_reason=chosen.why or _NEW_CAUSE
+    )
+
+
+_NEW_CAUSE: Final = "a cause needs more pods to leave"
 
 
 def _failed_test(case: Case) -> Refusal | None:

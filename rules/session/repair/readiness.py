@@ -13,10 +13,11 @@ from rules.api import messages, timestamps
 from rules.api.quarantine import Phase, QuarantineStatus, RepairAttempt, RepairState
 from rules.api.writes import Decision, Evicting
 from rules.catalog import explanations
+from rules.catalog.reason import DrainScope
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair import adapter
 from rules.repair.ladder import LadderPosition, Rung, Step
-from rules.session import external, halts
+from rules.session import drain_scope, external, halts
 from rules.session import status as st
 from rules.session.case import Case, touched
 from rules.session.repair import endings, evidence, ladder, request
@@ -97,6 +98,8 @@ class Outlook:
     """Pods are listed until it is certain that none uses a GPU on the node."""
     hand_over: bool = False
     wake_at: float | None = None
+    widens_to: DrainScope | None = None
+    """The step can begin once these pods have left, too."""
 
 
 def not_now(
@@ -177,6 +180,10 @@ def begin_step(
     waits = not_now(case, rung.step, halt, next_clause)
     if waits is not None and not waits.lists_pods:
         return waits
+    drained = drain_scope.recorded(case.status.drain)
+    needed = drain_scope.needed_by(rung.step, case.policy.repair.action(rung.adapter, rung.step))
+    if drained is not None and needed > drained.scope:
+        return Outlook(then=next_clause, widens_to=needed)
     return _begun(case, status, rung, next_clause, waits)
 
 

@@ -226,7 +226,15 @@ def _pod(on: str) -> Object:
             "name": "solo-0", "namespace": "serving", "labels": {"app": "solo"},
             "ownerReferences": [owner],
         },
-        "spec": {"nodeName": on, "containers": [{"name": "main", "image": "solo:1"}]},
+        "spec": {
+            "nodeName": on,
+            "containers": [
+                {
+                    "name": "main", "image": "solo:1",
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                }
+            ],
+        },
         "status": {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ago(90)}],

@@ -7,6 +7,7 @@ import pytest
 
 from rules.api.pods import OwnerView, PodView
 from rules.api.timestamps import format_time, parse_time
+from rules.catalog.reason import DrainScope
 from rules.catalog.why_not import WhyNot
 from rules.drain.fate import Fate, Moment, fate_of
 from rules.drain.gangs import gang_of, gangs_of
@@ -55,6 +56,54 @@ def judged(target: PodView, *, severity: str = "Fatal", missing: str = "", **pol
 def test_by_default(target: PodView, fate: Fate, why: str) -> None:
     assessment = judged(target)
     assert (assessment.fate, assessment.why) == (fate, why)
+
+
+HELD, FREE = frozenset({"GPU-bad"}), frozenset({"GPU-good"})
+
+
+@pytest.mark.parametrize(
+    ("gpus", "held", "leaves"),
+    [
+        pytest.param(1, HELD, {"Node", "GPUPods", "Holders"}, id="holder"),
+        pytest.param(2, HELD | FREE, {"Node", "GPUPods", "Holders"}, id="of both"),
+        pytest.param(1, FREE, {"Node", "GPUPods"}, id="of another GPU"),
+        pytest.param(1, None, {"Node", "GPUPods", "Holders"}, id="of an unknown GPU"),
+        pytest.param(0, None, {"Node"}, id="no GPU requested"),
+        pytest.param(0, frozenset(), {"Node"}, id="no GPU held"),
+        pytest.param(0, HELD, {"Node", "GPUPods", "Holders"}, id="holds without a request"),
+    ],
+)
+def test_the_scope_leaves_pods_that_the_fault_does_not_concern(
+    gpus: int, held: frozenset[str] | None, leaves: set[str]
+) -> None:
+    amount = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    spec = {"nodeName": "n0", "containers": [{"name": "main", "resources": amount}]}
+    target = msgspec.structs.replace(pod(spec=spec), held=held)
+    for scope in DrainScope:
+        at = Moment(
+            now=NOW,
+            started_at=NOW - 60,
+            severity="Fatal",
+            policy=policy_of(),
+            scope=scope,
+            accused=HELD,
+        )
+        fate = fate_of(target, frozenset(), at).fate
+        assert fate is (Fate.EVICT if scope in leaves else Fate.STAYS), scope
+
+
+def test_without_an_accused_gpu_no_gpu_pod_stays() -> None:
+    target = msgspec.structs.replace(
+        pod(spec={"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}), held=FREE
+    )
+    at = Moment(
+        now=NOW,
+        started_at=NOW - 60,
+        severity="Fatal",
+        policy=policy_of(),
+        scope=DrainScope.HOLDERS,
+    )
+    assert fate_of(target, frozenset(), at).fate is Fate.EVICT
 
 
 def test_an_orphan_of_a_deleted_daemonset_goes() -> None:
