@@ -262,9 +262,11 @@ class GpuReset:
     def _await(self, minors: Collection[int]) -> None:
         """Wait until only nvidia-persistenced has the GPUs open. Raises RefusedError."""
         until, reported = time.monotonic() + self.wait_s, ""
-        while who := reset.held(self._others(minors)):
+        while who := reset.held(others := tuple(self._others(minors))):
             if time.monotonic() >= until:
-                raise RefusedError(f"{who} after {self.wait_s:.0f} s")
+                remedy = reset.remedy(others)
+                more = f"; {remedy}" if remedy else ""
+                raise RefusedError(f"{who} after {self.wait_s:.0f} s{more}")
             if who != reported:
                 self.log_line(f"waiting: {who}")
                 reported = who

@@ -160,6 +160,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     """The part of a pod's spec that matters for its eviction."""
 
     node_name: str = ""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int | None = None
     priority_class_name: str = ""
     termination_grace_period_seconds: int | None = None

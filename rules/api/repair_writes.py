@@ -142,7 +142,7 @@ class SetValidated:
 
 
 MAX_MOVED: Final = 16
-"""The most labels that one adapter changes; gpuward's changes five."""
+"""The most labels that one adapter changes."""
 _OURS: Final = f"{names.COMPONENT_REMEDIATOR}: "
 """The prefix of the annotation's value if gpuward wrote it."""
 _MAX_BYTES: Final = 8192
@@ -170,32 +170,47 @@ def node_patch(
     )
 
 
-def priors(node: NodeView, clears: Iterable[str]) -> tuple[str, ...]:
-    """Return the labels to record, as `label=value`, before they are changed."""
-    return tuple(
-        f"{key}={names.DEPLOYED}" for key in clears if node.labels.get(key) == names.DEPLOYED
-    )
+def priors(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return labels that deploy pods as they are recorded, `label=value`, before they change."""
+    return tuple(f"{key}={names.DEPLOYED}" for key in keys)
 
 
 def clearing(
-    node: NodeView, session: QuarantineView, clears: tuple[str, ...], step: str, request: str
+    node: NodeView, session: QuarantineView, keys: Iterable[str], step: str, request: str
 ) -> WriteRepairObject | None:
-    """Return the write that changes the labels; None if there is nothing to change.
+    """Return the write that pauses the labels `keys` and makes gpuward-agent close the GPUs; None
+    if there is nothing to change.
 
     A label that another client sets back is not changed again: the reset checks the GPU's users.
     """
-    moved = moved_labels(node, cleared_in((session,)))
-    if not clears or moved or _releases_driver(node):
+    if moved_labels(node, cleared_in((session,))) or _releases_driver(node):
         return None
-    keys = [each.partition("=")[0] for each in priors(node, clears)]
     notes: dict[str, str] = {}
     if names.ANNOTATION_RELEASE_GPU not in node.annotations:
         notes[names.ANNOTATION_RELEASE_GPU] = f"{_OURS}{request}"
-    if not keys and not notes:
-        return None
-    if keys:
-        former = dict.fromkeys(sorted(keys), names.DEPLOYED)
+    return _pausing(node, session, keys, step, notes)
+
+
+def clearing_last(
+    node: NodeView, session: QuarantineView, keys: Iterable[str], step: str
+) -> WriteRepairObject | None:
+    """Return the write that also pauses `keys`, without those that were paused already."""
+    known = _on_node(node)
+    return _pausing(node, session, [key for key in keys if key not in known], step, {})
+
+
+def _pausing(
+    node: NodeView,
+    session: QuarantineView,
+    keys: Iterable[str],
+    step: str,
+    notes: dict[str, str],
+) -> WriteRepairObject | None:
+    if keys := sorted(keys):
+        former = dict.fromkeys(sorted({*_on_node(node), *keys}), names.DEPLOYED)
         notes[names.ANNOTATION_MOVED] = msgspec.json.encode(former).decode()
+    if not notes:
+        return None
     meta = {
         "uid": node.uid,
         "resourceVersion": node.metadata.resource_version,

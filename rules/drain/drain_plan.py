@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rules.api import messages, quarantine, timestamps
+from rules.api import messages, names, quarantine, timestamps, workloads
 from rules.api.metadata import OwnerReference
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, is_own_job
 from rules.api.quarantine import BlockedBy, DrainStatus, PodNote
@@ -125,6 +125,8 @@ class DrainPlan:
     """Pods on a drained node that use a GPU."""
     own_jobs: tuple[str, ...] = ()
     """Those of `using_gpus` that belong to Jobs of gpuward, which end by themselves."""
+    claimants: tuple[PodView, ...] = ()
+    """Pods on a drained node with ResourceClaims."""
     clear_since: float | None = None
     """The first of the uncached lists, up to `listed_at`, in which no pod used a GPU."""
     others_clear_since: float | None = None
@@ -259,9 +261,28 @@ def plan_watch(
         arrived=arrived,
         using_gpus=tuple(sorted(using | own)),
         own_jobs=tuple(sorted(own)),
+        claimants=claimants(here),
         clear_since=(clear_since or now) if others_clear and not own else None,
         others_clear_since=(others_since or now) if others_clear else None,
         listed_at=now,
+    )
+
+
+def claimants(pods: Iterable[PodView]) -> tuple[PodView, ...]:
+    """Return the pods whose ResourceClaims the kubelet has not released."""
+    live = (pod for pod in pods if pod.terminating or not pod.finished)
+    return tuple(pod for pod in live if workloads.claim_names(pod))
+
+
+def leaving_claimants(plan: DrainPlan | None, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the pods with ResourceClaims that terminate, or will because gpuward paused a label
+    that they select a node by.
+    """
+    return tuple(
+        pod.key
+        for pod in (plan.claimants if plan is not None else ())
+        if pod.terminating
+        or any(labels.get(key) == names.PAUSED_BY_US for key in pod.spec.node_selector)
     )
 
 

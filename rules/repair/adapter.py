@@ -83,9 +83,9 @@ class NewObject(AdapterPart, frozen=True, kw_only=True, tag=True):
     """For a Job of gpuward: the PodTemplate in the remediator's namespace for its pod; `object` is
     merged over it."""
     clears: tuple[str, ...] = ()
-    """Labels of the Node that keep pods on its GPUs: those with `true` become `paused-for-gpuward`
-    before the request, and gpuward-agent releases the driver. They are restored when the Job is
-    done, or when the step or the session ends."""
+    """Labels of the Node that keep pods on its GPUs (`rules.repair.operands`): those with `true`
+    become `paused-for-gpuward` before the request, and gpuward-agent releases the driver. They are
+    restored when the Job is done, or when the step or the session ends."""
 
     @property
     def api_version(self) -> str:

@@ -8,6 +8,7 @@ labels and annotations, so that components do not overwrite each other.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rules.api import names
+from rules.repair import operands
 from rules.repair.adapter import (
     ADAPTERS,
     OWN_NAMESPACE,
@@ -37,6 +39,8 @@ ADMISSION: Final = "admission.yaml"
 """Maintained by hand: limits the fields of the objects that RBAC allows to write."""
 OWN: Final = "Own"
 """Name of the variable for adapters that a policy defines."""
+PAUSED_SLOT: Final = 9
+"""Index of variable `paused` in the quarantine admission policy: after the labels it reads."""
 UNNAMED: Final = "unnamed"
 """Name in the base's admission policy for a Job with pods without a component label."""
 _LABEL: Final = "app.kubernetes.io/component"
@@ -94,6 +98,9 @@ def component(name: str, actions: Sequence[RepairAction]) -> dict[str, str]:
                 QUARANTINE_POLICY, slots().index(slot), slot, (*keys, names.ANNOTATION_REPAIR)
             )
         )
+    if any(isinstance(action, NewObject) and action.clears for action in actions):
+        at = PAUSED_SLOT
+        patches.append(_patch(QUARANTINE_POLICY, at, "paused", json.dumps(_paused())))
     if kinds := job_kinds(actions):
         at = 1 + job_slots(ADAPTERS.items(), OWN).index(slot)
         patches.append(_variable(JOBS_POLICY, at, slot, kinds))
@@ -133,8 +140,25 @@ def _rules(rights: Iterable[AdapterRight]) -> str:
     return "\n".join(lines)
 
 
+def _paused() -> str:
+    """Return the CEL expression for the labels that a write pauses and may pause."""
+    stays = _listed(operands.STAYS)
+    return (
+        f"variables.labels.filter(k, k.startsWith('{names.PREFIX_GPU_DEPLOY}') && !(k in {stays})"
+        f" && variables.labels[k] == '{names.PAUSED_BY_US}' && k in variables.before"
+        f" && variables.before[k] == '{names.DEPLOYED}')"
+    )
+
+
+def _listed(values: Iterable[str]) -> str:
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"
+
+
 def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> str:
-    listed = ", ".join(f"'{value}'" for value in values)
+    return _patch(policy, index, name, f'"{_listed(values)}"')
+
+
+def _patch(policy: str, index: int, name: str, value: str) -> str:
     return f"""\
   - target: {{kind: ValidatingAdmissionPolicy, name: {policy}}}
     patch: |-
@@ -143,7 +167,7 @@ def _variable(policy: str, index: int, name: str, values: tuple[str, ...]) -> st
         value: {name}
       - op: replace
         path: /spec/variables/{index}/expression
-        value: "[{listed}]\""""
+        value: {value}"""
 
 
 def job_slots(adapters: Iterable[tuple[str, Adapter]], own: str) -> tuple[str, ...]:
@@ -235,13 +259,15 @@ def to_grant(actions: Sequence[RepairAction]) -> tuple[AdapterRight, ...]:
 
 
 def node_keys(actions: Iterable[RepairAction]) -> tuple[str, ...]:
-    """Return the labels and annotations that the actions set on the Node."""
+    """Return the labels and annotations that the actions set on the Node, without those that they
+    pause.
+    """
     found: set[str] = set()
     for action in actions:
         if isinstance(action, NodeLabel):
             found.add(action.label)
         elif isinstance(action, NewObject) and action.clears:
-            found |= {*action.clears, names.ANNOTATION_RELEASE_GPU, names.ANNOTATION_MOVED}
+            found |= {names.ANNOTATION_RELEASE_GPU, names.ANNOTATION_MOVED}
     return tuple(sorted(found))
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rules.api import names
+
 QUERY: Final = ("uuid", "pci.bus_id", "persistence_mode", "mig.mode.current", "compute_cap")
 """Fields of `nvidia-smi --query-gpu`, in this order; drivers from R510 on have all of them."""
 MAX_GPUS: Final = 32
@@ -116,3 +118,20 @@ def held(holders: Iterable[Holder]) -> str:
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     verb = "has" if len(found) == 1 else "have"
     return f"{named}{more} {verb} a GPU open"
+
+
+_DRA_PLUGIN: Final = "gpu-kubelet-plu"
+"""The process name of the DRA driver's gpu-kubelet-plugin; the kernel keeps 15 characters."""
+
+
+def remedy(holders: Iterable[Holder]) -> str:
+    """Return what makes a process close the GPUs that gpuward could not move, as a clause; ""
+    without one.
+    """
+    if all(each.name != _DRA_PLUGIN for each in holders):
+        return ""
+    label = f"{names.PREFIX_GPU_DEPLOY}dra-driver"
+    return (
+        f"give the DRA driver's kubelet plugin the node selector {label}=true and the nodes that "
+        "label, which gpuward pauses before a reset"
+    )

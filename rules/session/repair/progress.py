@@ -254,13 +254,19 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
     cannot = readiness.refused(call.assessment.cannot) if call.assessment.cannot else answer
     overdue = case.now - endings.started_at(case, attempt) > ASK_S
     if overdue and not call.assessment.asked:
-        why = cannot.why if cannot is not None else "the API server did not accept the request"
+        why = "the API server did not accept the request"
+        if cannot is not None:
+            why = cannot.why
+        elif call.leaving:
+            why = f"gpuward waited for {call.leaving}"
         ended = f"the request could not be sent: {why}"
         return endings.ended_as(case, status, attempt, RepairState.FAILED, ended)
     if cannot is not None and cannot is not answer:
         return _cannot(case, status, attempt, cannot, call.again_s)
     if answer is None and call.clears is not None:
         return _clear(case, status, attempt, call)
+    if call.leaving:
+        return _leaving(case, status, attempt, call)
     if answer is None:
         # The timeout begins with the request, but not again for one of the earlier leader.
         began = attempt.started_at if call.write is None else timestamps.format_time(case.now)
@@ -301,6 +307,19 @@ def _clear(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: C
         before=(call.write,) if call.write is not None else (),
         # Checked again before the request: pods are still moving.
         evicting=Evicting.WATCH,
+        wake_at=case.now + 1.0,
+    )
+
+
+def _leaving(case: Case, status: QuarantineStatus, attempt: RepairAttempt, call: Call) -> Decision:
+    """Return the decision to list pods until those with ResourceClaims have terminated."""
+    sentence = f"Drained for {case.asked_for}; {attempt.step} waits for {call.leaving}."
+    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
+    return case.decision(
+        "ClearGPUs",
+        status,
+        because=f"waiting for {call.leaving}",
+        evicting=Evicting.CONFIRM_IDLE,
         wake_at=case.now + 1.0,
     )
 

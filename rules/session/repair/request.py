@@ -12,7 +12,8 @@ from rules.api import messages, names, object_name, quarantine, repair_writes
 from rules.api.nodes import NodeView
 from rules.api.quarantine import RepairAttempt, RepairTarget
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
-from rules.repair import adapter, objects
+from rules.drain import drain_plan
+from rules.repair import adapter, objects, operands
 from rules.repair.adapter import (
     NewObject,
     NodeCondition,
@@ -94,6 +95,8 @@ class Call:
     """The write that requests the step; None if it must not be sent or was sent already."""
     clears: tuple[str, ...] | None = None
     """Set if `write` only moves pods off the GPUs: their labels with the values to restore."""
+    leaving: str = ""
+    """Pods that have to terminate before more are moved off the GPUs, as a clause; "" if none."""
     again_s: float = AGAIN_S
     """Seconds until another check if the request must not be sent."""
 
@@ -253,13 +256,8 @@ def _creating(
             return Call(target=target, assessment=AskAssessment(cannot=why))
         body = objects.merged({"spec": {"template": part}}, body)
     # Last before the request: no pod is moved for a step that cannot be requested.
-    first = repair_writes.clearing(
-        case.node, case.session, action.clears, attempt.step, attempt.object
-    )
-    if first is not None:
-        return Call(
-            target=target, write=first, clears=repair_writes.priors(case.node, action.clears)
-        )
+    if (first := _moving(case, attempt, action)) is not None:
+        return replace(first, target=target)
     owner = {
         "apiVersion": names.API_VERSION,
         "kind": "GPUQuarantine",
@@ -277,6 +275,28 @@ def _creating(
         meta["namespace"] = address.namespace
     manifest = objects.merged(body, {"metadata": meta})
     return Call(target=target, write=_write(case, attempt, Verb.CREATE, address, manifest))
+
+
+def _moving(case: Case, attempt: RepairAttempt, action: NewObject) -> Call | None:
+    """Return the next write that moves pods off the GPUs, or which pods it waits for; None if
+    nothing is left to move.
+    """
+    if not action.clears:
+        return None
+    keys = operands.to_pause(case.node.labels, action.clears)
+    early = tuple(key for key in keys if key not in operands.LAST)
+    node, session = case.node, case.session
+    write = repair_writes.clearing(node, session, early, attempt.step, attempt.object)
+    if write is not None:
+        return Call(write=write, clears=repair_writes.priors(early))
+    late = tuple(key for key in keys if key in operands.LAST)
+    write = repair_writes.clearing_last(node, session, late, attempt.step)
+    if write is None:
+        return None
+    if leaving := drain_plan.leaving_claimants(case.seen.plan, node.labels):
+        return Call(leaving=f"{messages.name_list(leaving, 3)} to terminate")
+    recorded = (*attempt.cleared, *repair_writes.priors(late))
+    return Call(write=write, clears=tuple(dict.fromkeys(recorded)))
 
 
 def _write(

@@ -9,6 +9,7 @@ pytest.importorskip("celpy", reason="cel-python is not installed")
 
 from agent.commands import reset_gpu, restart_node
 from rules.api import names
+from rules.repair import operands
 from rules.repair.adapter import ADAPTERS, RequestFacts, filled
 from tests.support.cluster.admission_cel import Write, refusals
 from tests.support.cluster.admission_nodes import REMEDIATOR, node
@@ -180,11 +181,41 @@ def test_jobs_of_other_users_need_no_podtemplate(user: str) -> None:
 def test_pausing_gpu_clients_needs_taint_and_component_and_undoing_does_not(
     before: str, after: str, folders: tuple[str, ...], *, quarantined: bool, allowed: bool
 ) -> None:
-    label = f"{names.PREFIX_GPU_DEPLOY}dcgm"
+    _pauses("dcgm", before, after, folders, quarantined=quarantined, allowed=allowed)
+
+
+@pytest.mark.parametrize("name", ["dcgm-dra", "dcgm-exporter-dra", "dra-driver", "later"])
+def test_every_operand_can_be_paused_with_the_component(name: str) -> None:
+    for folders in ((ROWS[0][1],), ()):
+        _pauses(name, "true", names.PAUSED_BY_US, folders, quarantined=True, allowed=True)
+        _pauses(name, "true", "false", folders, quarantined=True, allowed=False)
+        _pauses(name, "false", names.PAUSED_BY_US, folders, quarantined=True, allowed=False)
+        _pauses(name, None, names.PAUSED_BY_US, folders, quarantined=True, allowed=False)
+        _pauses(name, "true", None, folders, quarantined=True, allowed=False)
+
+
+@pytest.mark.parametrize("name", operands.OPERANDS.stays)
+def test_the_pods_that_may_stay_cannot_be_paused(name: str) -> None:
+    folders = (ROWS[0][1],)
+    _pauses(name, "true", names.PAUSED_BY_US, folders, quarantined=True, allowed=False)
+
+
+def _pauses(
+    name: str,
+    before: str | None,
+    after: str | None,
+    folders: tuple[str, ...],
+    *,
+    quarantined: bool,
+    allowed: bool,
+) -> None:
+    label = f"{names.PREFIX_GPU_DEPLOY}{name}"
     old = node(metadata__annotations={names.ANNOTATION_SESSION: "{}"} if quarantined else {})
-    old["metadata"]["labels"] = {**old["metadata"]["labels"], label: before}
     new = copy.deepcopy(old)
-    new["metadata"]["labels"][label] = after
+    for each, value in ((old, before), (new, after)):
+        each["metadata"]["labels"] = dict(each["metadata"]["labels"])
+        if value is not None:
+            each["metadata"]["labels"][label] = value
     pauses = after == names.PAUSED_BY_US
     assert changed(old, new, folders) is (allowed and (bool(folders) or not pauses))
 

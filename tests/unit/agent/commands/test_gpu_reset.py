@@ -48,6 +48,9 @@ def test_a_process_with_the_gpu_open_is_named_and_nothing_is_reset(fake: FakeHos
 
 PLACE = "driver/nvidia/gpus/0000:00:00.0/information"
 REFUSALS: dict[str, Callable[[FakeHost], object]] = {
+    "the node selector nvidia.com/gpu.deploy.dra-driver=true": lambda fake: fake.process(
+        300, "gpu-kubelet-plu", "/dev/nvidia0"
+    ),
     "nv-hostengine (process 300) has a GPU open": lambda fake: fake.process(
         300, "nv-hostengine", "/run/nvidia/driver/dev/nvidia0"
     ),
