@@ -185,7 +185,7 @@ class Metrics:
     def _process(self) -> None:
         self.unexpected_errors = self._counter(
             "gpuward_unexpected_errors_total",
-            "Errors that nobody foresaw, by the part that met one; the other parts went on.",
+            "Unexpected errors by part; the other parts continued.",
             "part",
         )
         for part in isolation.PARTS:
@@ -229,7 +229,7 @@ class Metrics:
         )
 
     def count_surprise(self, part: str) -> None:
-        """Count one error that nobody foresaw."""
+        """Count one unexpected error."""
         self.unexpected_errors.labels(part).inc()
 
     def observe_call(self, method: str, call_queue: CallQueue, code: int, seconds: float) -> None:

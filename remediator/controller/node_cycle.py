@@ -103,7 +103,7 @@ class NodeCycle(EdgePart):
             try:
                 progress, result, wake = await self._round(name)
             except ApiError as error:
-                _LOG.warning("look", node=name, why=str(error))
+                _LOG.warning("node check", node=name, why=str(error))
                 wait_s = self._back_off(name)
                 if self._failures[name] >= _READS_FAILED_REPORTED_FROM:
                     await self._explain(name, unread(str(error)))
@@ -130,7 +130,7 @@ class NodeCycle(EdgePart):
 
     async def _surprised(self, name: str, error: Exception) -> CheckResult:
         """Handle an unexpected error: report it, leave the node as it is, try again later."""
-        where = self._isolation.note("look", f"node {name}", error)
+        where = self._isolation.note("node_check", f"node {name}", error)
         wait_s = max(_SURPRISED_S, self._back_off(name))
         self._not_before[name] = self._clock.elapsed() + wait_s
         self._world.reserved.discard(name)
@@ -139,7 +139,7 @@ class NodeCycle(EdgePart):
 
     async def _explain(self, name: str, refusal: Refusal) -> None:
         """Write to the session's status why it does not continue."""
-        with self._isolation.guard("look", f"the status of the session of {name}"):
+        with self._isolation.guard("node_check", f"the status of the session of {name}"):
             for session in self._world.open_sessions(name)[:1]:
                 status = with_refused_write(session.status, refusal, self._clock.now())
                 if steady(status, session.status) != session.status:

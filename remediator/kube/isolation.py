@@ -24,7 +24,7 @@ from rules.text import printable
 _LOG = structlog.get_logger()
 
 PARTS: Final = (
-    "look",
+    "node_check",
     "drain",
     "eviction",
     "owners",

@@ -131,9 +131,9 @@ async def test_an_unexpected_error_in_a_check_is_reported_in_the_session(
     assert logs["Blocked"]["reason"] == logs["NeedsHuman"]["reason"] == "UnexpectedError"
     assert "ZeroDivisionError in test_isolation.py" in logs["Blocked"]["message"]
     assert "secret text" not in json.dumps(session)
-    assert counted == ["look"]
+    assert counted == ["node_check"]
     await cycle.check("n1")
-    assert counted == ["look"], "not before its time, whatever wakes the node"
+    assert counted == ["node_check"], "not before its time, whatever wakes the node"
     monkeypatch.setattr(node_cycle, "decide", decide)
     setting.cluster.clock.ahead_s += 60
     await cycle.check("n1")
@@ -161,7 +161,7 @@ async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
         await cycle.check("n1")
     patches = [w for w in setting.cluster.writes() if w == ("patch", "gpuquarantines")]
     assert len(patches) < 20
-    assert counted == ["look"]
+    assert counted == ["node_check"]
 
 
 async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(

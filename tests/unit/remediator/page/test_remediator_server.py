@@ -189,7 +189,7 @@ def example() -> str:
     metrics.watch_staleness.labels("nodes").set(1.5)
     metrics.watch_synced.labels("nodes").set(1)
     metrics.undecodable.labels("nodes").set(0)
-    metrics.count_surprise("look")
+    metrics.count_surprise("node_check")
     metrics.build_info.labels("0.1.0").set(1)
     return metrics.page().decode()
 
