@@ -1,8 +1,12 @@
 """A cluster with one node in every state that `kubectl gpuward` explains."""
 
+from functools import partial
+
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import read_manifests
+from rules.api import health, messages
+from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, pods_of
 from tests.support.remediator.kubectl_cluster import REPOSITORY, lease, load
 from tests.support.remediator.kubectl_objects import (
     BLOCKED,
@@ -111,36 +115,45 @@ def _assessments(agent_uid: str) -> list[Object]:
 
 
 def _sessions() -> list[Object]:
-    never = "minAvailable is 1 and the PDB covers 1 pod"
-    remedy = "add a replica, relax the PDB, or ask the owner to stop the workload"
-    owner = "owner Deployment serving/solo"
-    blocked = f"PDB serving/solo allows no disruption: {never} ({owner}). A{remedy[1:]}."
-    shared = (
-        "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c); no detector takes "
-        "another node before 2026-03-05 12:00 UTC, then what still holds is judged again"
+    since = NOW - 15 * 60
+    closed = partial(messages.validating, since, NOW + 15 * 60, closed_at=since)
+    block = BlockedBy(
+        pdb="serving/solo",
+        pods=pods_of([PodNote(name="serving/solo-0")]),
+        owner="Deployment serving/solo",
+        why="minAvailable is 1 and the PDB covers 1 pod",
+        permanent=True,
+        remedy="add a replica, relax the PDB, or ask the owner to stop the workload",
     )
+    left = pods_of(PodNote(name=f"system/{name}", why="DaemonSet") for name in ("a", "b", "c"))
+    drain = DrainStatus(evicted=11, blocked=(block,), left_by_policy=left)
+    blocked = messages.sentence(messages.blocked_clause([block]))
+    shared = (
+        "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c). New quarantines "
+        "are paused until 2026-03-05 12:30 UTC. Then nodes that still fail are quarantined within "
+        "the budget, unless a GPUWardPause covers them"
+    )
+    held = (
+        "an operator set a hold (vendor comes on Monday (ann)); run kubectl gpuward unhold "
+        "gpu-held, then the session continues"
+    )
+    repeat = "it is a repeat offender, replace the hardware and then release it"
+    cancelled = messages.ended("Cancelled", "an operator uncordoned the node", "")
+    fault = Cause(source="Detector", reason="Xid95UncontainedMemoryError", severity="Fatal")
     steps = ("Pending", "Marked", "Draining")
     return [
         session(
-            f"{BLOCKED}-0badcafe", BLOCKED, "Draining",
-            "Draining since 2026-03-05 11:45 UTC: 11/12 pods evicted, 3 left by policy. "
-            f"{blocked}",
+            f"{BLOCKED}-0badcafe", BLOCKED, "Draining", messages.draining(drain, since, blocked),
             steps=steps,
             conditions=[
                 condition("Blocked", "BudgetNeverAllows", blocked),
                 condition("NeedsHuman", "BudgetNeverAllows", blocked),
             ],
-            drain={
-                "evicted": 11,
-                "blocked": [{
-                    "pdb": "serving/solo", "pods": {"named": [{"name": "serving/solo-0"}]},
-                    "permanent": True,
-                    "owner": "Deployment serving/solo", "why": never, "remedy": remedy,
-                }],
-            },
+            drain=health.plain(drain),
         ),
         session(
-            f"{GONE}-0badcafe", GONE, "NodeGone", "NodeGone: the node was deleted.",
+            f"{GONE}-0badcafe", GONE, "NodeGone",
+            messages.ended("NodeGone", "the node was deleted", ""),
             steps=(*steps, "NodeGone"), drain={"evicted": 4},
             evidence={"incidents": [{
                 "id": "i", "reason": "Xid95UncontainedMemoryError", "severity": "Fatal",
@@ -150,18 +163,12 @@ def _sessions() -> list[Object]:
         waiting("gpu-budget", "Budget", "2 of 24 nodes are unavailable, the budget allows 2"),
         waiting(
             "gpu-storm", "CorrelatedCause", shared,
-            condition("Storm", "CorrelatedCause", f"The breaker is open: {shared}."),
+            condition("Storm", "CorrelatedCause", f"The circuit breaker is open: {shared}."),
         ),
         session(
-            "gpu-held-0badcafe", "gpu-held", "Validating",
-            "All causes closed at 2026-03-05 11:45 UTC. Not released: an operator holds it "
-            "(vendor comes on Monday (ann)), unhold it to release.",
+            "gpu-held-0badcafe", "gpu-held", "Validating", closed(held),
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
-            conditions=[condition(
-                "Blocked", "Hold",
-                "Not released: an operator set a hold (vendor comes on Monday (ann)), unhold it "
-                "to continue.",
-            )],
+            conditions=[condition("Blocked", "Hold", f"Not released: {held}.")],
         ),
         waiting(
             "gpu-paused", "Paused", "paused by ann (fire drill) with GPUWardPause pause-0badcafe"
@@ -169,29 +176,25 @@ def _sessions() -> list[Object]:
         session(
             "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow",
             steps=("Pending", "Marked"),
-            message="Shadow since 2026-03-05 11:45 UTC for Xid95UncontainedMemoryError (Fatal). "
-            "Enforce mode would quarantine the node (CordonAndTaint) and drain it. The node is "
-            "unchanged.",
+            message=messages.shadow(
+                [fault], since,
+                "Enforce mode would quarantine the node (CordonAndTaint) and drain it",
+            ),
         ),
         session(
-            "gpu-replace-0badcafe", "gpu-replace", "Validating",
-            "All causes closed at 2026-03-05 11:45 UTC. Not released: it is a repeat offender, "
-            "an operator releases it after the replacement.",
+            "gpu-replace-0badcafe", "gpu-replace", "Validating", closed(repeat),
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[
-                condition("Replace", "RepeatOffender", "This is session 3 or later of the node "
-                          "within 7d; replace the hardware, then release it: kubectl gpuward "
+                condition("Replace", "RepeatOffender", "Session 3 or later of this node within "
+                          "7d; replace the hardware, then release the node: kubectl gpuward "
                           "release gpu-replace --reason \"...\""),
-                *(condition(kind, "Replace", "Not released: it is a repeat offender, an operator "
-                            "releases it after the replacement.")
+                *(condition(kind, "Replace", f"Not released: {repeat}.")
                   for kind in ("Blocked", "NeedsHuman")),
             ],
         ),
         session(
-            "gpu-cancelled-0badcafe", "gpu-cancelled", "Cancelled",
-            "Cancelled: an operator uncordoned the node.", steps=(),
-            timeline=[{"at": ago(14), "step": "Cancelled", "message": "Cancelled: an operator "
-                       "uncordoned the node.", "by": "person"}],
+            "gpu-cancelled-0badcafe", "gpu-cancelled", "Cancelled", cancelled, steps=(),
+            timeline=[{"at": ago(14), "step": "Cancelled", "message": cancelled, "by": "person"}],
         ),
     ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Any
 from hack.sim.cluster.resource import Resource
 from rules.api import messages
 from rules.api.evidence import digest
+from rules.api.quarantine import Cause
 from rules.api.timestamps import format_time, parse_time
 
 NOW = parse_time("2026-03-05T12:00:00Z") or 0.0
@@ -157,11 +158,8 @@ def condition(kind: str, reason: str, message: str) -> Object:
 
 def waiting(on: str, reason: str, why: str, *more: Object) -> Object:
     """A session that may not start yet."""
-    sentence = messages.sentence(why)
-    message = (
-        f"Waiting since 2026-03-05 11:45 UTC to quarantine the node for "
-        f"Xid95UncontainedMemoryError (Fatal). {sentence} The node is unchanged."
-    )
+    fault = Cause(source="Detector", reason="Xid95UncontainedMemoryError", severity="Fatal")
+    message = messages.pending([fault], NOW - 15 * 60, why)
     blocked = condition("Blocked", reason, f"Waiting: {why}.")
     return session(f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more])
 
