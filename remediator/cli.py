@@ -1,7 +1,7 @@
 """Console script `gpuward-remediator`: the controller and its policy tools.
 
-Wrong use, an unusable kubeconfig and an invalid policy file exit with 64 and one sentence, without
-a traceback.
+A usage error, an unusable kubeconfig or an invalid policy file exits with 64 and one sentence,
+without a traceback.
 """
 
 import argparse

@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 from rules.text.user_input import CommandParser
 
 EX_USAGE = 64
-"""Wrong use or configuration (sysexits.h); 2 would read as an unhealthy node in the agent."""
+"""Usage or configuration error (sysexits.h). The agent uses 2 for an unhealthy node."""
 
 DEFAULT_NAMESPACE = "gpuward"
 """The namespace in the manifests."""
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TRUE = {"1", "true", "yes", "on"}
+_POLICY_FILE = "policy, ConfigMap, or output of kustomize or helm; - for standard input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,20 +175,17 @@ def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
     check = actions.add_parser("check", help="validate a policy file and print its errors")
     rbac = actions.add_parser(
         "rbac",
-        help="print the kustomize component with the RBAC that a policy's own adapters need",
+        help="print a kustomize component with the RBAC rules for the custom repair adapters of a "
+        "policy",
     )
-    rbac.add_argument("file", metavar="FILE", help="as for check")
+    rbac.add_argument("file", metavar="FILE", help=_POLICY_FILE)
     rbac.add_argument(
         "--output", metavar="DIR", help="write the files to this folder instead of printing them"
     )
-    check.add_argument(
-        "file",
-        metavar="FILE",
-        help="policy, ConfigMap, or output of kustomize or helm; - for standard input",
-    )
+    check.add_argument("file", metavar="FILE", help=_POLICY_FILE)
     actions.add_parser("schema", help="print the JSON Schema of a policy file, for editors")
     show = actions.add_parser("show", help="print the policy with all defaults")
-    show.add_argument("file", metavar="FILE", nargs="?", help="as for check")
+    show.add_argument("file", metavar="FILE", nargs="?", help=_POLICY_FILE)
     _flag(show, env, "--policy", "FILE", "policy file (default: built-in policy, mode Shadow)")
     return parser
 

@@ -60,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="SECONDS",
         default="0",
         type=settings.seconds(0.0, 3600.0),
-        help="time that processes get to close the GPUs [default: 0]",
+        help="seconds to wait until all processes have closed the GPUs [default: 0]",
     )
     parser.set_defaults(run=run)
 

@@ -186,7 +186,7 @@ class KueueWorkloads:
         return {key: tuple(sorted(nodes)) for key, nodes in found.items()}
 
     async def _readable(self, version: str, namespace: str) -> list[_Workload]:
-        """Without the permission nothing is known; drains of a gang still go one by one."""
+        """Return the namespace's Workloads; none without the permission or the resource."""
         try:
             return await self._list(version, namespace)
         except ApiError as error:
@@ -204,8 +204,8 @@ class KueueWorkloads:
 
 
 def _belongs(workload: _Workload, gang: Gang) -> bool:
-    """A Workload belongs to the job that owns it; groups of a LeaderWorkerSet carry its name, and
-    that of a pod group is called like the group.
+    """Return whether the Workload is the gang's: it has the name of the pod group, or its owner
+    is the job or a group of the LeaderWorkerSet.
     """
     if gang.kind == workloads.POD_GROUP:
         return workload.metadata.name == gang.name

@@ -1,6 +1,6 @@
 """`kubectl gpuward`: parse, connect, run a command once or for each node, print.
 
-Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted.
+Exit status: 0 success, 1 failure, 64 usage error, 130 interrupted.
 """
 
 import argparse

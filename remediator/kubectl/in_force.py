@@ -287,8 +287,8 @@ def of_policy(policy: Policy | None, nodes: Collection[NodeView]) -> list[str]:
     if left := sum(not selects(node.labels) for node in nodes):
         selector, among = policy.node_selector, printable.count(len(nodes), "GPU node")
         lines.append(
-            f"the policy's nodeSelector ({selector}) leaves out {left} of {among}: no detector "
-            "takes one of those"
+            f"the policy's nodeSelector ({selector}) leaves out {left} of {among}: these are "
+            "never quarantined automatically"
         )
     return lines
 

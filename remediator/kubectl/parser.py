@@ -13,7 +13,7 @@ from rules.text.user_input import CommandParser
 
 PROGRAM: Final = "kubectl gpuward"
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_EXITS: Final = "Exit status: 0 done, 1 could not be done, 64 wrong use, 130 interrupted."
+_EXITS: Final = "Exit status: 0 success, 1 failure, 64 usage error, 130 interrupted."
 _OPTIONS: Final = f'Use "{PROGRAM} options" for a list of global options (for all commands).'
 _START: Final = f"""\
 Start here:

@@ -139,7 +139,7 @@ async def planned(
     elif policy.mode == Mode.SHADOW:
         lines.append(_IN_SHADOW)
     for line in assessed.lines:
-        standing = f": {line.usage}, no detector takes another" if line.usage else ""
+        standing = f": {line.usage}, no further automatic quarantines" if line.usage else ""
         lines.append(f"budget: {line.clause}{standing}")
     if (breaker := assessed.breaker.refusal) is not None:
         # Its sentence stands with the nodes that it holds.

@@ -110,7 +110,7 @@ def _gone(look: NodeLook) -> list[str]:
     since = timestamps.age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
     lines = [f"{look.name}: the node no longer exists"]
     lines += command.labelled(
-        "status", [f"session {last.name} has been {node_state.phase_text(last)} for {since}"]
+        "status", [f"session {last.name} ended {since} ago: {node_state.phase_text(last)}"]
     )
     lines += command.labelled("", [last.status.message] if last.status.message else [])
     causes = [

@@ -108,7 +108,8 @@ def _incident(
         and not further
         and (command := explanations.repair_command(incident.recommended_action, pci))
     ):
-        yield f"  on the node, once idle: {command}"
+        yield "  to repair by hand, run on the node when its GPUs are idle:"
+        yield f"  {command}"
     if printable.is_pasteable(incident.reason):
         yield f"  more: gpuward-agent explain {incident.reason}"
 

@@ -107,8 +107,8 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         labels = look.node.labels.keys() if look.node is not None else frozenset()
         if names.LABEL_GPUS in labels:  # an agent wrote that, so one published once
             yield (
-                "Unknown: there is no health status for this node any more; an agent that runs "
-                "publishes one again within minutes"
+                "Unknown: the node's GPUNodeHealth no longer exists; a running agent recreates it "
+                "within minutes"
             )
         else:
             yield "Unknown: no agent has ever published a health status for this node"
@@ -179,7 +179,7 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
     if look.agents is None:
         return
     if not look.agents:
-        yield "no pod of gpuward-agent is on it:"
+        yield "no gpuward-agent pod runs on this node; check the DaemonSet:"
         yield "kubectl get daemonset -A -l app.kubernetes.io/name=gpuward"
         return
     yield (
@@ -228,13 +228,13 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
             selector = look.policy.node_selector if look.policy is not None else ""
             yield f"nothing: the policy's nodeSelector {selector!r} does not select it"
         case NotOpened.STALE | NotOpened.REPORTED if look.stale:
-            yield "nothing while its health status cannot be believed: bring the agent back first"
+            yield "nothing while its health status is stale: repair the agent first"
         case NotOpened.ENDED_BY_OPERATOR:
             last = next(s for s in reversed(look.sessions) if causes.ended_by_operator(s))
             yield (
-                f"nothing before {until}: an operator ended session {last.name}, and until then "
-                "these incidents open no other as they are; a new one, another GPU or a more "
-                "severe fault may"
+                f"nothing before {until}: an operator ended session {last.name}. These incidents "
+                "open no new session until then. A new incident, a fault of another GPU or a more "
+                "severe fault can open one."
             )
             yield f"{last.name}: {last.status.message}"
         case _ if shadow is not None and shadow.unintended:

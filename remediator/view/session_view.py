@@ -124,7 +124,7 @@ def next_step(session: QuarantineView, sight: CauseContext) -> str:
     if session.spec.release is not None:
         return "it is released at once, as requested; a pause does not stop that"
     waits = any(is_true(status, kind) for kind in ("Blocked", "Paused", "Storm"))
-    when = "once nothing blocks it: " if waits and status.phase in _OUT_NEXT else ""
+    when = "when unblocked: " if waits and status.phase in _OUT_NEXT else ""
     return f"{when}{step}" if (step := _of_phase(session, sight)) else ""
 
 
@@ -141,7 +141,7 @@ def _of_phase(session: QuarantineView, sight: CauseContext) -> str:
         case Phase.MARKED if drains:
             return "its pods are evicted within their PodDisruptionBudgets"
         case Phase.DRAINING:
-            return "Quarantined after its last pod is gone"
+            return "phase Quarantined when the last pod is gone"
         case Phase.QUARANTINED | Phase.MARKED if only_people:
             return "an operator requested this, so an operator releases it"
         case Phase.QUARANTINED | Phase.MARKED if not causes:

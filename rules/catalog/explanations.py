@@ -15,8 +15,8 @@ from rules.catalog.xid import PLACED_XID, XidRow
 from rules.text import printable
 
 _CLOSES: Final = {
-    ClosesKind.RESET: "closes after a GPU reset or a reboot, when the agent finds the GPU good",
-    ClosesKind.REBOOT: "closes after a reboot, when the agent finds the GPUs good",
+    ClosesKind.RESET: "closes after a GPU reset or a reboot, when the agent finds the GPU healthy",
+    ClosesKind.REBOOT: "closes after a reboot, when the agent finds the GPUs healthy",
     ClosesKind.HUMAN: "closes when an operator reports the repair and the agent confirms it",
 }
 _REPAIR: Final = {

@@ -67,7 +67,8 @@ def hold_of(case: Case) -> Refusal | None:
     if not case.session.spec.hold and held is None:
         return None
     why = f" ({held[:200]})" if held else ""
-    return Refusal(reason=WhyNot.HOLD, why=f"an operator set a hold{why}, unhold it to continue")
+    ends = f"run kubectl gpuward unhold {case.node.name}, then the session continues"
+    return Refusal(reason=WhyNot.HOLD, why=f"an operator set a hold{why}; {ends}")
 
 
 def pause_clause(pauses: tuple[PauseView, ...]) -> str:

@@ -188,7 +188,7 @@ def test_a_selector_that_excludes_nodes_is_reported_above_the_fleet(tmp_path: Pa
     with cluster(tmp_path, lambda hosted: under(narrow, hosted)) as kubectl:
         _, out, _ = kubectl("fleet")
     left = "the policy's nodeSelector (pool=train) leaves out 1 of 2 GPU nodes"
-    assert out.splitlines()[1] == f"{left}: no detector takes one of those"
+    assert out.splitlines()[1] == f"{left}: these are never quarantined automatically"
 
 
 UNREAD = {"gpuward.io/policy-unread": "gpuward-policy: budgit is not a known key"}

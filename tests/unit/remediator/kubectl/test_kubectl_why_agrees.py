@@ -66,7 +66,7 @@ MANY = tuple(ended(number, steps=("Pending", "Joined")) for number in range(6))
 QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
     "no blocker": (look, OPENS),
     "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "while it is opted out"),
-    "a silent agent": (lambda: look(health=SILENT), "bring the agent back first"),
+    "a silent agent": (lambda: look(health=SILENT), "repair the agent first"),
     "not selected": (lambda: look(policy=policy_of(nodeSelector="a=b")), "does not select it"),
     "ended by an operator": (
         lambda: look(sessions=(ended(1, by_operator=True),)),
@@ -79,7 +79,7 @@ QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
     ),
     "others say what is only reported, while the agent is silent": (
         lambda: look(policy=OTHERS_REPORTED, spec=TAINTED, health=SILENT),
-        "bring the agent back first",
+        "repair the agent first",
     ),
 }
 

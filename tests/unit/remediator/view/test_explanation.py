@@ -20,7 +20,7 @@ from tests.support.remediator.kubectl_objects import (
     sick,
 )
 
-ONCE = "once nothing blocks it: "
+ONCE = "when unblocked: "
 STUCK = (
     condition("Blocked", "BudgetNeverAllows", "x"),
     condition("NeedsHuman", "BudgetNeverAllows", "x"),
@@ -67,8 +67,8 @@ def explained(
         (explained("Marked"), "its pods are evicted within their PodDisruptionBudgets"),
         (explained("Marked", OPTED_OUT), f"{ONCE}its pods are evicted"),
         (explained("Marked", level="Cordon"), "its pods stay; once its causes are closed"),
-        (explained("Draining"), "Quarantined after its last pod is gone"),
-        (explained("Draining", STUCK), f"{ONCE}Quarantined after"),
+        (explained("Draining"), "phase Quarantined when the last pod is gone"),
+        (explained("Draining", STUCK), f"{ONCE}phase Quarantined when"),
         (explained("Quarantined"), "once its causes are closed: Validating"),
         (explained("Quarantined", closed=True), "its causes are closed: Validating"),
         (explained("Quarantined", spec={"causes": [BY_ANN]}), "an operator requested this"),
