@@ -230,10 +230,8 @@ async def existing_node(cluster: Cluster, name: str) -> FreshNode:
     if past := await cluster.sessions(name):
         # Another node of a like name is not what was meant: this one has been here.
         known = f"its last session is {phase_text(past[-1])}"
-        raise CommandError(
-            f"there is no node {name} any more, {known}: kubectl gpuward why {name}"
-        )
-    raise CommandError(f"there is no node {name}{await nearest(cluster, name)}")
+        raise CommandError(f"node {name} no longer exists, {known}: kubectl gpuward why {name}")
+    raise CommandError(f"node {name} not found{await nearest(cluster, name)}")
 
 
 async def nearest(cluster: Cluster, name: str) -> str:
@@ -248,7 +246,9 @@ async def nearest(cluster: Cluster, name: str) -> str:
     begun = name.lower()
     longer = sorted(one for one in known if one.startswith(begun))
     near = longer or difflib.get_close_matches(begun, known, n=1, cutoff=0.75)
-    return f"; did you mean {known[near[0]]}?" if near else "; kubectl get nodes lists them"
+    return (
+        f"; did you mean {known[near[0]]}?" if near else "; list the nodes with kubectl get nodes"
+    )
 
 
 def phase_text(session: QuarantineView) -> str:

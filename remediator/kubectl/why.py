@@ -54,7 +54,7 @@ async def why(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Ans
         above, name = await _pod(cluster, namespace, name)
     look = await node_state.look_at(cluster, name, namespace=options.namespace)
     if look.node is None and not look.node_hidden and not look.sessions:
-        raise CommandError(f"there is no node {name}{await node_state.nearest(cluster, name)}")
+        raise CommandError(f"node {name} not found{await node_state.nearest(cluster, name)}")
     if values:
         return [_item(look)]
     gone = look.node is None and not look.node_hidden

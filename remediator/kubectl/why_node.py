@@ -40,23 +40,24 @@ def taint_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]
         if taint.key == _CORDON_TAINT:
             continue
         value = f"={taint.value}" if taint.value else ""
-        owner = "gpuward's" if taint.key == names.TAINT_QUARANTINE else "not gpuward's"
-        yield f"taint {taint.key}{value}:{taint.effect}, {owner}"
+        owner = "set" if taint.key == names.TAINT_QUARANTINE else "not set"
+        yield f"taint {taint.key}{value}:{taint.effect}, {owner} by gpuward"
     if node.spec.unschedulable:
         yield f"cordon, {_cordon_owner(node)}"
     if note is not None and (session is None or note.session != session.name):
-        yield f"they are of session {note.session}, which is not open: the remediator removes them"
+        yield f"session {note.session} has ended: the remediator removes its taint and cordon"
 
 
 def _cordon_owner(node: FreshNode) -> str:
     note = quarantine_taint.read_note(node)
     if note is not None and note.prior_unschedulable:
         return (
-            f"not gpuward's: {quarantine_taint.cordon_stays(node)}, and it stays after a release"
+            f"not set by gpuward: {quarantine_taint.cordon_stays(node)}, and it stays after a "
+            "release"
         )
     if note is not None and "Cordon" in note.parts:
         stays = quarantine_taint.cordon_stays(node)
-        return f"gpuward's; it stays after a release: {stays}" if stays else "gpuward's"
+        return f"set by gpuward{f'; it stays after a release: {stays}' if stays else ''}"
     managers = [
         entry
         for entry in node.metadata.managed_fields
@@ -64,9 +65,9 @@ def _cordon_owner(node: FreshNode) -> str:
         and "f:unschedulable" in entry.fields_v1["f:spec"]
     ]
     if not managers:
-        return "not gpuward's"
+        return "not set by gpuward"
     last = max(managers, key=lambda entry: entry.time)
-    return f"not gpuward's: set by {last.manager[:100]} at {timestamps.utc_of(last.time) or '?'}"
+    return f"set by {last.manager[:100]} at {timestamps.utc_of(last.time) or '?'}, not by gpuward"
 
 
 def _at_a_readable_time(value: str) -> str:
@@ -88,7 +89,7 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
                 yield f"{text}: {_at_a_readable_time(value)}{_unheard(key, value)}"
         yield from why_causes.disagreement(look)
         if exclusions.opted_out(node):
-            yield "opted out: watched and reported, never touched"
+            yield "opted out: gpuward reports faults and does not change the node"
         if unheard := halts.invalid_opt_out(node):
             yield unheard
     yield from operators.pause_lines(look.pauses, look.now)
@@ -117,7 +118,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
             and names.LABEL_GPUS not in labels
             and not node_state.has_gpus(look.node)
         ):
-            yield "no label shows NVIDIA GPUs on the node: without GPUs it needs no agent"
+            yield "no label of the node shows NVIDIA GPUs; a node without GPUs needs no agent"
         yield from filter(None, [operators.clock_message(look.node, None, look.now)])
         yield from _see_agent(look)
         return
@@ -149,7 +150,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
             yield from _see_agent(look)
     else:
         # Without a right to read nodes and pods a silent agent is known minutes later.
-        alive = "" if look.node is None or look.agents is None else ", its agent is alive"
+        alive = "" if look.node is None or look.agents is None else ", agent running"
         yield f"{text}; last changed {written} ago{alive}"
     yield from filter(None, [operators.clock_message(look.node, look.health, look.now)])
     if status.message and status.health != "Healthy":
@@ -169,13 +170,13 @@ def _released(look: NodeLook, source: SourceStatus) -> str:
     owner = exclusions.working_owner(look.node, None, look.now) if look.node is not None else ""
     why = owner or "an operator requested it"
     return (
-        f"its agent released the driver{since} on request: {why}; it opens the driver again "
-        "after that, at most two hours later"
+        f"the agent closed the driver{since} on request: {why}; it opens the driver again "
+        "afterwards, after two hours at the latest"
     )
 
 
 def _see_agent(look: NodeLook) -> Iterator[str]:
-    """Where to look for the agent of this node."""
+    """Yield the command that shows the agent of this node."""
     if look.agents is None:
         return
     if not look.agents:
@@ -189,14 +190,14 @@ def _see_agent(look: NodeLook) -> Iterator[str]:
 
 
 def quiet_lines(look: NodeLook) -> Iterator[str]:
-    """Why nothing is done about a node without an open session; nothing of a healthy node."""
+    """Yield why gpuward does nothing for a faulty or unknown node without an open session."""
     incidents = look.health.status.incidents if look.health else ()
     active = [i for i in (*incidents, *look.external) if i.active]
     if look.node is None:
         return
     found = look.opening
     if not active and (look.stale or look.health is None):
-        yield "nothing: missing data is never treated as a failure"
+        yield "nothing: gpuward does not treat missing data as a failure"
     elif active and found is None:
         names_ = messages.name_list(incident.reason for incident in active)
         are = "is" if len({incident.reason for incident in active}) == 1 else "are"
@@ -223,7 +224,7 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
     match found.not_opened:
         case NotOpened.OPTED_OUT:
             label = f"kubectl label node {look.name} {names.LABEL_OPT_OUT}-"
-            yield f"nothing while it is opted out: {label}"
+            yield f"nothing while the node is opted out; to opt in: {label}"
         case NotOpened.NOT_SELECTED:
             selector = look.policy.node_selector if look.policy is not None else ""
             yield f"nothing: the policy's nodeSelector {selector!r} does not select it"
@@ -238,9 +239,9 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
             )
             yield f"{last.name}: {last.status.message}"
         case _ if shadow is not None and shadow.unintended:
-            yield f"nothing in Shadow: {shadow.unintended}; {shadow.ended_by} ends Shadow"
+            yield f"nothing in Shadow mode: {shadow.unintended}; {shadow.ended_by} ends it"
         case _ if shadow is not None:
-            yield "nothing is touched in Shadow; kubectl gpuward plan shows what Enforce would do"
+            yield "nothing in Shadow mode; kubectl gpuward plan shows what mode Enforce would do"
         case _ if look.pauses:
             yield f"nothing while it is paused: {operators.resume_command(look.pauses)}"
         case _:
@@ -258,6 +259,6 @@ def _opens(look: NodeLook, found: Opening) -> str:
         return "a session opens within seconds"
     return (
         f"a session should have opened at {timestamps.utc(since)}; the remediator does not act: "
-        "check its rights with kubectl gpuward preflight, and keep new pods off the node with "
-        f"kubectl cordon {look.name}"
+        "check its permissions with kubectl gpuward preflight, and keep new pods off the node "
+        f"with kubectl cordon {look.name}"
     )

@@ -157,7 +157,7 @@ def drain_progress(drain: DrainStatus) -> tuple[str, list[tuple[str, float]]]:
     leaving = messages.still_terminating(drain)
     gone = drain.evicted - len(leaving or ())
     total = max(1, gone + waiting + stuck + left)
-    on_it = f"{waiting} terminating or waiting, {stuck} blocked, {left} left by failure"
+    on_it = f"{waiting} terminating or waiting, {stuck} blocked, {left} failed to leave"
     text = f"{gone} gone, {on_it}" if leaving is not None else f"{gone} evicted; on it: {on_it}"
     return text, [("ok", gone / total), ("act", waiting / total), ("bad", (stuck + left) / total)]
 

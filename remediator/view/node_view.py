@@ -300,7 +300,7 @@ def _notes(node: NodeView, state: PageState) -> Iterator[str]:
     if failed := exclusions.failed_owner(node):
         yield sentence(failed)
     if exclusions.opted_out(node):
-        yield "Opted out: this node is watched and reported, never touched."
+        yield "Opted out: gpuward reports faults and does not change the node."
     if unheard := halts.invalid_opt_out(node):
         yield sentence(unheard)
     for record in state.snapshot.records.values():

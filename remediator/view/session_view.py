@@ -119,10 +119,10 @@ def next_step(session: QuarantineView, sight: CauseContext) -> str:
     if (status.mode or sight.policy.mode) == Mode.SHADOW:
         texts = policy.shadow_of(sight.policy)
         why = f": {texts.unintended}" if texts is not None and texts.unintended else ""
-        ends = f"; {texts.ended_by} ends Shadow" if texts is not None else ""
-        return f"nothing, in Shadow{why}{ends}"
+        ends = f"; {texts.ended_by} ends it" if texts is not None else ""
+        return f"nothing in Shadow mode{why}{ends}"
     if session.spec.release is not None:
-        return "it is released at once, as requested; a pause does not stop that"
+        return "released now, as an operator requested; a pause does not stop the release"
     waits = any(is_true(status, kind) for kind in ("Blocked", "Paused", "Storm"))
     when = "when unblocked: " if waits and status.phase in _OUT_NEXT else ""
     return f"{when}{step}" if (step := _of_phase(session, sight)) else ""
@@ -143,17 +143,17 @@ def _of_phase(session: QuarantineView, sight: CauseContext) -> str:
         case Phase.DRAINING:
             return "phase Quarantined when the last pod is gone"
         case Phase.QUARANTINED | Phase.MARKED if only_people:
-            return "an operator requested this, so an operator releases it"
+            return "an operator quarantined the node and has to release it"
         case Phase.QUARANTINED | Phase.MARKED if not causes:
-            return "its causes are closed: Validating, then it is released"
+            return "its causes are closed: phase Validating, then release"
         case Phase.MARKED:
-            return "its pods stay; once its causes are closed: Validating, then it is released"
+            return "its pods stay; when its causes are closed: phase Validating, then release"
         case Phase.QUARANTINED:
-            return "once its causes are closed: Validating, then it is released"
+            return "when its causes are closed: phase Validating, then release"
         case Phase.REPAIRING if status.repair and status.repair[-1].state == RepairState.PROVEN:
-            return "the repair is proven: Validating"
+            return "the repair is verified: phase Validating"
         case Phase.REPAIRING:
-            return "Validating when the repair is proven, else the next step of the ladder"
+            return "phase Validating when the repair is verified, otherwise the next repair step"
         case Phase.VALIDATING if sight.node is not None and validating.not_ready(sight.node):
             return "the node must be Ready before it is released"
     return ""

@@ -84,8 +84,8 @@ def approved_by(asked: RepairRequest) -> str:
 def pending(causes: Sequence[Cause], since: float, why: str) -> str:
     """Return the message of a session that may not quarantine its node yet."""
     return bounded(
-        f"Waiting since {timestamps.utc(since)} to quarantine the node for "
-        f"{causes_clause(causes)}. {sentence(why)} The node is unchanged."
+        f"Quarantine pending since {timestamps.utc(since)}: {causes_clause(causes)}. "
+        f"{sentence(why)} The node is unchanged."
     )
 
 
@@ -108,7 +108,7 @@ def shadow(causes: Sequence[Cause], since: float, would: str, why: str = "") -> 
     """Return the message of a Shadow session; `why` explains a Shadow that no policy asks for."""
     unchanged = f"The node is unchanged{f': {why}' if why else ''}."
     return bounded(
-        f"Shadow since {timestamps.utc(since)} for {causes_clause(causes)}. "
+        f"Shadow mode since {timestamps.utc(since)}: {causes_clause(causes)}. "
         f"{sentence(would)} {unchanged}"
     )
 
@@ -118,7 +118,7 @@ def would_drain(drain: DrainStatus) -> str:
     blocked = sum(block.pods.total for block in drain.blocked)
     return (
         f"{drain.waiting.total} evicted, {blocked} blocked, "
-        f"{drain.left_by_policy.total} left by policy"
+        f"{drain.left_by_policy.total} skipped by policy"
     )
 
 
@@ -169,10 +169,10 @@ def draining(
             listed = pod_list(others)
             parts.append(f"{others.total} terminating or waiting{then} ({listed}){until}")
     if drain.left_by_policy.total:
-        parts.append(f"{drain.left_by_policy.total} left by policy")
+        parts.append(f"{drain.left_by_policy.total} skipped by policy")
     if drain.left_by_failure.total:
         parts.append(
-            f"{drain.left_by_failure.total} left by failure ({pod_list(drain.left_by_failure)})"
+            f"{drain.left_by_failure.total} failed to leave ({pod_list(drain.left_by_failure)})"
         )
     pods = "pod" if not of and drain.evicted == 1 else "pods"
     pods = f"{'GPU ' if drain.scope in _GPU_PODS else ''}{pods}"
@@ -224,8 +224,8 @@ def drained(
     counts = ""
     if drain is not None:
         counts = (
-            f" ({drain.evicted} evicted, {drain.left_by_policy.total} left by policy, "
-            f"{drain.left_by_failure.total} left by failure)"
+            f" ({drain.evicted} evicted, {drain.left_by_policy.total} skipped by policy, "
+            f"{drain.left_by_failure.total} failed to leave)"
         )
     # No health status closes what an operator requested.
     manual = bool(causes) and all(cause.source == "Human" for cause in causes)

@@ -217,7 +217,9 @@ def _per_reason(
         for key in reason_keys(facts.session, snapshot, memory):
             at = first.setdefault((facts.node, key), facts.created_at)
             if observation.is_open(facts.session) and used_up(used, key, facts.node, rate.count):
-                message = f"{key[0]} took {count(rate.count, 'node')} within {rate.window_s}"
+                message = (
+                    f"{key[0]} quarantined {count(rate.count, 'node')} within {rate.window_s}"
+                )
                 excesses.append(_Excess(1, at, WhyNot.PER_REASON, message))
     return excesses
 

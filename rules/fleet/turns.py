@@ -227,9 +227,9 @@ class _Turns:
             if used_up(self._used, key, node.name, budget.per_reason.count):
                 return _no(
                     WhyNot.PER_REASON,
-                    f"{key[0]} took {printable.count(budget.per_reason.count, 'node')} within "
-                    f"{budget.per_reason.window_s}, an operator confirms with kubectl gpuward "
-                    f'quarantine {node.name} --reason "..."',
+                    f"{key[0]} quarantined {printable.count(budget.per_reason.count, 'node')} "
+                    f"within {budget.per_reason.window_s}; if the fault is real, run kubectl "
+                    f'gpuward quarantine {node.name} --reason "..."',
                 )
         new = self._new_at(node.name)
         if len(new) >= budget.max_new.count:
@@ -237,7 +237,8 @@ class _Turns:
             return _no(
                 WhyNot.MAX_NEW,
                 f"{printable.count(budget.max_new.count, 'node was', 'nodes were')} quarantined "
-                f"within {budget.max_new.window_s}, the next may at {timestamps.utc(until)}",
+                f"within {budget.max_new.window_s}; the next is possible at "
+                f"{timestamps.utc(until)}",
                 until,
             )
         if self._book.is_gone(node):

@@ -55,7 +55,7 @@ def test_a_pod_that_only_a_finalizer_holds_is_listed_and_holds_nothing_up() -> N
     drain = drain_of(world)
     why = "its containers have ended, but finalizer example.com/keep keeps the object"
     assert drain.left_by_failure == pods_of([PodNote(name="team-a/held", why=why)])
-    assert "1 left by failure" in world.message(NODE)
+    assert "1 failed to leave" in world.message(NODE)
     world.run(120, step=10)
     assert world.condition(NODE, "NeedsHuman") == "", "it is no arrival either"
 
@@ -93,7 +93,7 @@ def test_counts_stay_true_where_the_names_are_bounded() -> None:
     world.fail_until(NODE, "Quarantined")
     drain = drain_of(world)
     assert (len(drain.left_by_policy.named), drain.left_by_policy.total) == (20, 30)
-    assert "(0 evicted, 30 left by policy, 0 left by failure)" in world.message(NODE)
+    assert "(0 evicted, 30 skipped by policy, 0 failed to leave)" in world.message(NODE)
 
 
 def test_pods_with_an_empty_dir_are_evicted() -> None:

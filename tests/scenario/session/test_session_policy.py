@@ -60,7 +60,7 @@ class TestShadow:
         assert sorted(asked) == sorted({*asked, "free", "last"})
         drain = drain_of(world)
         assert (drain.evicted, drain.waiting.names) == (0, ("team-a/free", "team-a/last"))
-        assert "drain it (2 evicted, 1 blocked, 1 left by policy)" in world.message(NODE)
+        assert "drain it (2 evicted, 1 blocked, 1 skipped by policy)" in world.message(NODE)
 
     def test_its_virtual_quarantines_count_in_a_shadow_budget(self) -> None:
         world = fleet(10, mode="Shadow", budget=share(20))

@@ -158,7 +158,7 @@ def test_a_pod_that_stayed_by_policy_is_no_arrival() -> None:
     world.run(120)
     assert world.condition(NODE, "Blocked") == ""
     assert world.session(NODE).status.drain is not None
-    assert "1 left by policy" in world.message(NODE)
+    assert "1 skipped by policy" in world.message(NODE)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_missing_node_is_reported(tmp_path: Path) -> None:
     with cluster(tmp_path, holding()) as kubectl:
         code, _, err = kubectl("evidence", "gpu-9")
     assert code == 1
-    assert "there is no node gpu-9; kubectl get nodes lists them" in err
+    assert "node gpu-9 not found; list the nodes with kubectl get nodes" in err
 
 
 def test_evidence_of_an_earlier_session_is_named_as_such(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_what_fails_on_one_node_does_not_keep_the_others(fleet):
     code, out, err = fleet("why", "gpu-never", HEALTHY)
     assert code == 1
     assert out.startswith(f"{HEALTHY}: Healthy, in service")
-    assert "gpu-never: there is no node gpu-never" in err
+    assert "gpu-never: node gpu-never not found" in err
     assert "1 of 2 nodes failed" in err
 
 

@@ -56,7 +56,7 @@ def test_what_may_not_be_read_is_listed_and_the_rest_is_shown() -> None:
     text = "\n".join(lines)
     assert lines[0] == "gpu-7: Draining for 14m"
     assert "unknown  the node (get nodes)" in text
-    assert "agent is alive" not in text
+    assert "agent running" not in text
     assert "NVRM: Xid" in text
 
 
@@ -94,7 +94,7 @@ def test_a_taint_that_cannot_be_removed_has_a_remedy() -> None:
     assert "tainted and cordoned by gpuward without an open session" in text
     assert f"refused: {clause}." in text
     assert "blocker MarkRefused" in text
-    assert "remedy: let the admission policy or webhook named above accept patches" in text
+    assert "remedy: change the admission policy or webhook named above to allow" in text
 
 
 SITE = {
@@ -245,5 +245,5 @@ def test_a_driver_released_on_request_is_not_reported_as_a_silent_agent() -> Non
     released = {"name": "nvml", "state": "Released", "reason": "Released", "since": ago(3)}
     upgraded = node(NAME, labels={"nvidia.com/gpu-driver-upgrade-state": "pod-restart-required"})
     message = summary(look(gpu_health(NAME, sources=[released]), on=upgraded))
-    assert "its agent released the driver 3m ago on request: the GPU Operator is" in message
+    assert "the agent closed the driver 3m ago on request: the GPU Operator is" in message
     assert "kubectl get pods -A" not in message

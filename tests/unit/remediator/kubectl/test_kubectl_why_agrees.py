@@ -65,7 +65,7 @@ SILENT = sick(NAME, publisher={"heartbeat": ago(60)})
 MANY = tuple(ended(number, steps=("Pending", "Joined")) for number in range(6))
 QUIET: dict[str, tuple[Callable[[], NodeLook], str]] = {
     "no blocker": (look, OPENS),
-    "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "while it is opted out"),
+    "opted out": (lambda: look(labels={"gpuward.io/opt-out": "true"}), "node is opted out"),
     "a silent agent": (lambda: look(health=SILENT), "repair the agent first"),
     "not selected": (lambda: look(policy=policy_of(nodeSelector="a=b")), "does not select it"),
     "ended by an operator": (
@@ -109,7 +109,7 @@ def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_do
     assert ("a session opens within seconds" in message) != doubts
     since = f"{OPENS} 16m ago"
     assert (since in message) == doubts
-    assert ("the remediator does not act: check its rights with kubectl" in message) == doubts
+    assert ("the remediator does not act: check its permissions with" in message) == doubts
 
 
 @pytest.mark.parametrize("mode", ["Shadow", "Enforce"])
@@ -122,10 +122,10 @@ def test_why_sends_nobody_to_a_mode_where_no_policy_could_be_read(mode: str) -> 
     assert "mode Enforce" not in message
     assert "switched" not in message
     if mode == "Enforce":
-        assert "correct the policy; to see what is wrong with it: kubectl gpuward pre" in message
+        assert "correct the policy; to see its errors: kubectl gpuward pre" in message
     else:
-        assert "nothing, in Shadow: the remediator has read no valid policy since" in message
-        assert "a valid policy ends Shadow" in message
+        assert "nothing in Shadow mode: the remediator has read no valid policy since" in message
+        assert "a valid policy ends it" in message
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_why_so_many_are_unknown_after_the_api_server_was_away_is_one_sentence()
 
 
 def waiting(name: str, *, opened_s: float, clause: str = BUDGET) -> QuarantineView:
-    message = f"Waiting since {opened_s:.0f} to quarantine it for Xid79: {clause}."
+    message = f"Quarantine pending since {opened_s:.0f}: Xid79. {clause}."
     blocked = Condition(type="Blocked", status="True", reason="Budget", message=f"{clause}.")
     return session(
         f"{name}-1", name, "Pending", opened_s=opened_s, message=message, conditions=(blocked,),
@@ -116,7 +116,7 @@ def crowd() -> PageState:
         [
             waiting("a", opened_s=300),
             waiting("b", opened_s=7200),
-            waiting("c", opened_s=60, clause="the next may at noon"),
+            waiting("c", opened_s=60, clause="the next is possible at noon"),
             session("d-1", "d", reason="RowRemapFailure"),
         ],
         [health_of(name, line=XID_79) for name in names],
