@@ -109,13 +109,13 @@ def test_the_devices_of_a_gpu_are_not_known(slices: list[ResourceSliceView]) -> 
 
 
 def test_a_slice_that_was_not_read_or_only_in_part_leaves_the_pool_incomplete() -> None:
-    whole = slice_view(NODE, gpu_device(0))
-    assert not node_devices(NODE, [whole], all_read=False).complete
+    complete_slice = slice_view(NODE, gpu_device(0))
+    assert not node_devices(NODE, [complete_slice], all_read=False).complete
     spec = slice_spec(NODE, gpu_device(0), {"name": 7})
     read = tolerant.understand(msgspec.json.encode({"spec": spec}), ResourceSliceView).value
     assert read is not None
     assert not node_devices(NODE, [read]).complete
-    assert node_devices(NODE, [whole]).complete
+    assert node_devices(NODE, [complete_slice]).complete
 
 
 def test_another_node_cannot_name_devices_of_this_pool() -> None:
