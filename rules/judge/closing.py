@@ -1,8 +1,8 @@
 """Close incidents: after silence, a reset, a reboot, a good state, a reported repair, or when the
 GPU has left the node.
 
-Evidence of a repair closes an incident only when a later poll finds the GPU good. Without data an
-incident stays open.
+Evidence of a repair closes an incident only when a later poll finds the GPU healthy. Without data
+an incident stays open.
 """
 
 from typing import Final
