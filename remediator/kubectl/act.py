@@ -40,37 +40,39 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     name = options.node
     session = node_state.open_session(await cluster.sessions(name))
     if session is None:
-        raise CommandError(f"{name} is not in quarantine, there is nothing to repair")
+        raise CommandError(f"{name} is not quarantined, there is nothing to repair")
     if session.status.mode == Mode.SHADOW:
-        raise CommandError(f"the session of {name} is Shadow: nothing is repaired there")
+        raise CommandError(
+            f"the session of {name} is in Shadow mode: gpuward does not repair the node"
+        )
     if (given := session.spec.release) is not None:
         by = given.by or "an operator"
         raise CommandError(
-            f"{name} is being returned to service, as {by} asked: nothing is repaired there"
+            f"{name} is being released, as {by} requested: gpuward does not repair it"
         )
     if operators.faults_over(session, await cluster.health(name)):
         raise CommandError(
-            f"the faults of {name} are over and only people keep it out: nothing is repaired "
-            f'there; give it back with: kubectl gpuward release {name} --reason "..."'
+            f"the faults of {name} are closed, so there is nothing to repair; to return it to "
+            f'service: kubectl gpuward release {name} --reason "..."'
         )
     step = options.step or operators.proposed_step(session.status.conditions)
     if not step:
         phase = session.status.phase or "new"
         early = phase in {"new", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
-        then = "its ladder begins once it is drained" if early else "--step names one"
-        raise CommandError(f"no repair step is proposed for {name}, which is {phase}; {then}")
+        then = "repair starts after the drain" if early else "name one with --step"
+        raise CommandError(f"no repair step is proposed for {name} (phase {phase}); {then}")
     if any(attempt.step == step and attempt.counts for attempt in session.status.repair):
         raise CommandError(
-            f"{step} was tried in session {session.name} already, each step is asked for once; "
-            "name another one with --step, or repair it by hand: the agent detects that"
+            f"{step} was already tried in session {session.name}, and a session tries each step "
+            "once; name another step with --step, or repair the node by hand"
         )
     policy = (await in_force.policy_in_force(cluster, options.namespace)).policy
     if policy is not None and not by_accident(policy):  # of that one nobody knows what it repairs
         if policy.repair.mode == "Off":
-            raise CommandError("the policy repairs nothing (repair.mode is Off)")
+            raise CommandError("the policy switches repair off (repair.mode is Off)")
         if step not in policy.repair.steps:
             known = ", ".join(sorted(policy.repair.steps))
-            raise CommandError(f"the policy has no adapter for {step}; it has for {known}")
+            raise CommandError(f"the policy has no adapter for {step}, only for {known}")
         why = ladder.unfit(session, await cluster.health(name), policy).get(step)
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
@@ -79,8 +81,8 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     waits = await in_force.blocker_of(cluster, options, node) if node is not None else ""
     held = session.spec.hold or (node is not None and names.ANNOTATION_HOLD in node.annotations)
     if held and not waits:
-        waits = f"; it is held, nothing is repaired before: kubectl gpuward unhold {name}"
-    terminal.ask(f"{name}: {step} begins {begins}{waits}.")
+        waits = f"; the node is held, and repair waits until: kubectl gpuward unhold {name}"
+    terminal.ask(f"{name}: {step} starts {begins}{waits}.")
     by = await cluster.who()
     reason = (options.reason or "")[:MAX_MESSAGE]
     request = RepairRequest(step=step, by=by, at=timestamps.format_time(cluster.now()))
@@ -90,22 +92,22 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
         {"spec": {"repair": health.plain(request) | {"reason": reason or None}}},
     )
     return (
-        f"{name}: {step} may begin {begins}, as {by}{waits}\n"
-        f"see how it goes with: kubectl gpuward why {name}"
+        f"{name}: {step} approved by {by}, starts {begins}{waits}\n"
+        f"to follow: kubectl gpuward why {name}"
     )
 
 
 def repair_begins(session: QuarantineView, step: str) -> str:
-    """When a step that is approved begins, a clause."""
+    """Return when an approved step starts, a clause."""
     phase = session.status.phase
-    empty = "once nothing uses a GPU there"
+    empty = "when no process uses a GPU of the node"
     attempt = ladder.under_way(session.status)
     if attempt is not None and attempt.step != step:
-        return f"if {attempt.step}, which is under way, fails, {empty}"
+        return f"if the current step {attempt.step} fails, {empty}"
     if phase == Phase.VALIDATING:
-        return f"if a cause of its session comes back (all are closed), {empty}"
+        return f"if a cause of the session returns (all are closed), {empty}"
     if phase in readiness.NOT_DRAINED or not phase:
-        return "once it is drained and nothing uses a GPU there"
+        return "after the drain, when no process uses a GPU of the node"
     return empty
 
 
@@ -118,12 +120,12 @@ async def report_replaced(cluster: Cluster, options: argparse.Namespace, _: Term
     value = f"{timestamps.format_time(cluster.now())} {options.reason} ({await cluster.who()})"
     await _annotate(cluster, name, names.ANNOTATION_REPAIRED, value[:MAX_MESSAGE])
     if look.health is None:
-        return f"{name}: noted; there is no health status for this node yet"
+        return f"{name}: replacement recorded; the node has no health status yet"
     if not (still := why_causes.named_faults(look)):
-        return f"{name}: the agent closes what a repair closes; it sees no fault now"
+        return f"{name}: replacement recorded; the agent detects no fault now"
     return (
-        f"{name}: noted; the agent last saw {printable(still)} and closes what a repair closes, "
-        f"unless it sees the fault still\nwhat it reports then: kubectl gpuward why {name}"
+        f"{name}: replacement recorded; the agent closes {printable(still)}, unless it still "
+        f"detects the fault\nto follow: kubectl gpuward why {name}"
     )
 
 
@@ -138,18 +140,18 @@ async def hold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> st
     before = node.annotations.get(names.ANNOTATION_HOLD, "")
     instead = f"\nreplaces the hold: {printable(before)}" if before else ""
     if session is None:
-        return f"{name}: held; it has no open session, and a later one is not released{instead}"
+        return f"{name}: held; no session is open, the hold applies to the next one{instead}"
     with _second_write("the node is held"):
         await _flag(cluster, session, hold=True)
-    return f"{name}: session {session.name} is held; {_meanwhile(session)}{instead}"
+    return f"{name}: session {session.name} held; {_meanwhile(session)}{instead}"
 
 
 def _meanwhile(session: QuarantineView) -> str:
     """What the hold changes for the session, a clause: nothing where a release was requested."""
     if (asked := session.spec.release) is not None:
         who = printable(asked.by or "an operator")
-        return f"its release goes over that, as {who} asked, {quarantine.STAYS}"
-    return "a drain goes on, a release does not happen"
+        return f"{who} requested its release, which ignores the hold, {quarantine.STAYS}"
+    return "a drain continues, the node is not released"
 
 
 async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> str:
@@ -164,9 +166,9 @@ async def unhold(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> 
     if annotated:
         await _annotate(cluster, name, names.ANNOTATION_HOLD, None)
     if session is not None and flagged:
-        with _second_write("the hold is off the node") if annotated else nullcontext():
+        with _second_write("the hold of the node was removed") if annotated else nullcontext():
             await _flag(cluster, session, hold=False)
-    return f"{name}: no longer held"
+    return f"{name}: hold removed"
 
 
 @contextmanager
@@ -176,7 +178,7 @@ def _second_write(done: str) -> Iterator[None]:
         yield
     except CommandError as error:
         raise CommandError(
-            f"{done}, but its session could not be reported: {error}; run this again",
+            f"{done}, but its session could not be updated: {error}; run the command again",
             error.exit_code,
             forbidden=error.forbidden,
         ) from error
@@ -222,7 +224,7 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
         [
             f"paused {where} as {name}, {ends}; taints and cordons stay, releases continue",
             *filter(None, [policy.doubt or _in_shadow(policy.policy)]),
-            f"end it with: kubectl gpuward resume {name}",
+            f"to resume: kubectl gpuward resume {name}",
         ]
     )
 
@@ -268,7 +270,7 @@ def _until(text: str | None, now: float) -> str:
             known = "neither a time (2026-01-31T12:00:00Z) nor a duration (2h, 1h30m)"
             raise CommandError(f"--until {text!r:.80} is {known}", exit_code=64) from error
     if at <= now:
-        raise CommandError(f"--until {text} is over already; give a later time", exit_code=64)
+        raise CommandError(f"--until {text} is in the past; give a later time", exit_code=64)
     return timestamps.format_time(at)
 
 
@@ -283,9 +285,9 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if missing := sorted(named - known.keys()):
         raise CommandError(_unknown(missing, existing))
     ending = sorted(named & existing.keys() if named else existing)
-    over = [f"{name} was over already" for name in sorted(named - existing.keys())]
+    over = [f"{name} had already ended" for name in sorted(named - existing.keys())]
     if not ending:
-        return "\n".join(over) or "nothing was paused"
+        return "\n".join(over) or "no pause is active"
     if not named and not options.yes:
         listed = [operators.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
         more = [f"and {len(ending) - _MOST_NAMED} more"] if len(ending) > _MOST_NAMED else []
@@ -311,13 +313,13 @@ async def _end(cluster: Cluster, pause: PauseView) -> str:
         await cluster.patch(path, {"spec": {"until": now, "ended": ended}})
     except CommandError as error:
         await cluster.delete(path)
-        return f"the record of {pause.metadata.name} could not be kept: {error}"
+        return f"{pause.metadata.name} was deleted, because its end could not be recorded: {error}"
     return ""
 
 
 def _unknown(missing: list[str], existing: Mapping[str, PauseView]) -> str:
-    """What to say of names that are no pauses, such as a node's: which there are, of what."""
+    """Return the error for names that are not pauses, with the active pauses."""
     there = [
         f"{name} ({operators.pause_scope(pause)})" for name, pause in sorted(existing.items())
     ]
-    return f"there is no pause {', '.join(missing)}; in force: {'; '.join(there) or 'none'}"
+    return f"no pause named {', '.join(missing)}; active pauses: {'; '.join(there) or 'none'}"

@@ -138,11 +138,11 @@ class Terminal:
             self.say(question)
             return
         if not sys.stdin.isatty():
-            raise CommandError(f"{printable(question)} Nothing was done; agree with --yes")
+            raise CommandError(f"{printable(question)} Nothing was changed; confirm with --yes")
         sys.stderr.write(f"{printable(question)} [y/N] ")
         sys.stderr.flush()
         if self._answer() not in {"y", "yes"}:
-            raise CommandError("nothing was done")
+            raise CommandError("nothing was changed")
 
     def _answer(self) -> str:
         # The event loop would swallow the first Ctrl-C while this thread waits for a line.

@@ -28,7 +28,7 @@ from rules.text.printable import count, printable
 
 NOT_KEPT: Final = (
     "what the node reported later: kubectl get gpunodehealth NODE -o yaml",
-    "nvidia-bug-report.log.gz: run nvidia-bug-report.sh on the node while the fault is there",
+    "nvidia-bug-report.log.gz: run nvidia-bug-report.sh on the node while the fault is active",
     "make, model and serial number of the server, and of the baseboard: from its BMC",
     "results of the vendor's field diagnostics (fieldiag, NVQUAL, DCGM EUD), if it asks for them",
 )
@@ -41,7 +41,9 @@ async def evidence(cluster: Cluster, options: argparse.Namespace, _: Terminal) -
     await _checked(cluster, found)
     made = rma_folder(found.spec)
     if made is None:
-        raise CommandError(f"GPUEvidence {name} cannot be understood; see it with kubectl get gev")
+        raise CommandError(
+            f"GPUEvidence {name} cannot be decoded; print it with kubectl get gev {name} -o yaml"
+        )
     folder = Path(options.folder or f"gpuward-evidence-{name}")
     _write(folder, made)
     lines = [_summary_lines(folder, found, made)]
@@ -61,12 +63,12 @@ async def _found(cluster: Cluster, wanted: str) -> EvidenceView:
         return max(of_node, key=lambda each: (each.text_of("takenAt"), each.metadata.name))
     session = await cluster.session(wanted)
     sessions = [session] if session is not None else await cluster.sessions(wanted)
-    why = "an agent keeps it when a session takes its node, never in Shadow"
+    why = "an agent saves it when its node is quarantined, never in Shadow mode"
     if sessions:
         why = _why_none(node_state.open_session(sessions) or sessions[-1])
     else:
         await node_state.existing_node(cluster, wanted)
-    raise CommandError(f"there is no evidence of {wanted}: {why}; kubectl get gev lists all")
+    raise CommandError(f"no evidence of {wanted} found: {why}; list all with kubectl get gev")
 
 
 def _why_none(session: QuarantineView) -> str:
@@ -112,7 +114,7 @@ def _summary_lines(folder: Path, found: EvidenceView, made: RmaFolder) -> str:
     owner = f"node {found.text_of('nodeName')}, session {found.metadata.name}"
     lines = [
         f"{folder}: {count(len(made.files), 'file')} of {owner}, taken {taken}",
-        f"SHA-256 {found.text_of('sha256')}, checked",
+        f"SHA-256 {found.text_of('sha256')}, verified",
     ]
     lines += [
         f"at fault: {gpu.product or 'GPU'} serial {gpu.serial or 'not known'} in slot {gpu.pci}"

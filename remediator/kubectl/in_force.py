@@ -22,17 +22,15 @@ from rules.text import printable
 
 UNRENEWED_S: Final = 30.0
 """A Lease that old has no holder: twice its duration, so that a hand-over is never one."""
-_LAST_GOOD: Final = "the remediator that leads goes on by the last good one"
+_LAST_GOOD: Final = "the remediator uses the last valid policy"
 _EITHER: Final = (
-    "a remediator that runs goes on by the last good one, one that starts now is in Shadow"
+    "a running remediator uses the last valid policy, one that starts now runs in Shadow mode"
 )
 _IN_SHADOW: Final = (
     "the policy is Shadow: no node is quarantined; kubectl gpuward plan shows what "
-    "Enforce would do, and mode: Enforce in the policy of your overlay makes it so"
+    "mode Enforce would do; to start, set mode: Enforce in the policy of your overlay"
 )
-_HIDDEN: Final = (
-    "you may not get the policy's configmap: whether it quarantines nodes is not known"
-)
+_HIDDEN: Final = "you are not permitted to get the policy's ConfigMap, so its mode is unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +104,8 @@ class Leadership:
         if self.lease is None or not self.lasts:
             return ""
         return (
-            f"no remediator has led {self.lasts}: nothing is quarantined, repaired or returned to "
-            f"service, and what is asked for waits; see kubectl -n {self.namespace} get pods -l "
+            f"gpuward-remediator has had no leader {self.lasts}: quarantine, repair and release "
+            f"are stopped, and requests wait; see kubectl -n {self.namespace} get pods -l "
             f"{resources.REMEDIATOR_SELECTOR}"
         )
 
@@ -118,8 +116,8 @@ class Leadership:
         """
         if self.forbidden:
             return (
-                f"you may not get leases ({names.COMPONENT_REMEDIATOR}): whether a remediator "
-                "leads is not known"
+                f"you are not permitted to get leases ({names.COMPONENT_REMEDIATOR}), so whether "
+                "a remediator leads is unknown"
             )
         if not self.never:
             return ""
@@ -144,9 +142,9 @@ class Leadership:
         if not (cannot := self.cannot_act):
             return ""
         return (
-            f"a remediator leads and {cannot}; nothing is quarantined, repaired or returned to "
-            "service, and what is asked for waits; kubectl gpuward preflight looks at its "
-            "rights, kubectl cordon NODE keeps new work off a node that fails"
+            f"the leader of gpuward-remediator {cannot}; quarantine, repair and release are "
+            "stopped, and requests wait; check its permissions with kubectl gpuward preflight, "
+            "and keep new pods off failed nodes with kubectl cordon NODE"
         )
 
 
@@ -239,8 +237,9 @@ def unread_policy(status: LeaderStatus) -> str:
     if not status.unread or texts is None:
         return ""
     return (
-        f"{texts.state} ({status.unread}): nothing is done for nodes that fail; kubectl gpuward "
-        "preflight looks at the policy, kubectl cordon NODE keeps new work off one"
+        f"{texts.state} ({status.unread}): failed nodes are not quarantined; check the policy "
+        "with kubectl gpuward preflight, and keep new pods off failed nodes with kubectl cordon "
+        "NODE"
     )
 
 
@@ -270,7 +269,9 @@ async def judged_by(cluster: Cluster, options: argparse.Namespace) -> tuple[Poli
     except CommandError as error:
         if not error.unusable:
             raise
-        text = f"{await unusable(error, cluster, namespace)}; --policy FILE judges by another"
+        text = (
+            f"{await unusable(error, cluster, namespace)}; to use another one, add --policy FILE"
+        )
         raise CommandError(text, unusable=True) from error
     if in_cluster is not None:
         return in_cluster, f"policy of ConfigMap {namespace}/gpuward-policy"
@@ -304,28 +305,28 @@ async def blocker_of(cluster: Cluster, options: argparse.Namespace, node: NodeVi
             f"; {found.doubt}"
             if found.doubt
             else (
-                f"; there is no policy in namespace {options.namespace} (-n is the namespace of "
-                "gpuward): nothing is done, unless a remediator read one before"
+                f"; namespace {options.namespace} has no policy (-n sets gpuward's namespace): "
+                "gpuward changes no node, unless a running remediator has read a policy before"
             )
         )
     elif (texts := shadow_of(policy)) is not None and by_accident(policy):
         return (
-            f"; {texts.state}: the node is unchanged until it reads one. Until then, kubectl "
-            f"cordon {node.name} keeps new work off"
+            f"; {texts.state}: the node is unchanged until it reads one. Until then, keep new "
+            f"pods off with kubectl cordon {node.name}"
         )
     elif texts is not None:
         # before all else: the end of that would change nothing
         return f"; {texts.state}, so the node is unchanged"
     if exclusions.opted_out(node):
         command = f"kubectl label node {node.name} {names.LABEL_OPT_OUT}-"
-        return f"; the node is opted out, nothing is done to it before: {command}"
+        return f"; the node is opted out, gpuward waits until: {command}"
     if owner := exclusions.working_owner(node, None, cluster.now()):
-        return f"; {owner}, nothing is done before that is over"
+        return f"; {owner}, gpuward waits until this is done"
     try:
         paused = await cluster.once("pauses", cluster.pauses)
     except CommandError as error:
-        hidden = "; whether it is paused is not known, you may not list gpuwardpauses"
+        hidden = "; whether it is paused is unknown: you are not permitted to list gpuwardpauses"
         return unsure + hidden if error.forbidden else unsure
     if pauses := [p for p in paused if exclusions.pause_covers(p, node, cluster.now())]:
-        return f"; it is paused, nothing is done before: {operators.resume_command(pauses)}"
+        return f"; the node is paused, gpuward waits until: {operators.resume_command(pauses)}"
     return unsure

@@ -49,12 +49,12 @@ _BEFORE_ITS_END: Final = {"", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
 """Phases of a session whose node is to be drained, or is being drained."""
 _SHOWN_BLOCKS: Final = 3
 _BY_DEFAULTS: Final = (
-    "this is the plan for mode Enforce with the defaults; a running remediator uses the policy "
-    "that it read last, which may enforce"
+    "the plan is for mode Enforce with default limits; a running remediator uses the last policy "
+    "that it read, which may have mode Enforce"
 )
 _IN_SHADOW: Final = (
-    "this is the plan for mode Enforce; in Shadow no node is quarantined, and quarantined ones "
-    "are only released"
+    "the plan is for mode Enforce; in Shadow mode gpuward quarantines no node and only releases "
+    "quarantined ones"
 )
 _TAINTS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}
 _UNDRAINED: Final = "level Cordon: pods stay until the causes close"
@@ -149,7 +149,7 @@ async def planned(
     if not plans:
         # A label that was mistyped must not look like a fleet that is well.
         none = f"no node that the policy selects has the labels {selector}"
-        return "\n".join([*lines, "nothing would be done" if shown or not selector else none])
+        return "\n".join([*lines, "gpuward would do nothing" if shown or not selector else none])
     lines += ["", _table(plans)]
     for one in plans:
         if details := _details(one, wide=options.output == "wide"):

@@ -130,7 +130,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
         try:
             found += await check()
         except CommandError as error:
-            found += one(name, f"could not look: {error}")
+            found += one(name, f"the check failed to run: {error}")
     return found
 
 
@@ -170,7 +170,7 @@ async def _definitions(cluster: Cluster) -> list[Check]:
     missing = [kind for kind in KINDS if kind not in served]
     if not missing:
         return one("definitions", f"all {len(KINDS)} kinds are served", OK)
-    remedy = "bring them up to date with kubectl apply -k daemonset/crds"
+    remedy = "update them with kubectl apply -k daemonset/crds"
     return one("definitions", f"missing {', '.join(missing)}; {remedy}", FAIL)
 
 
@@ -251,7 +251,7 @@ async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: s
         if not allowed:
             lacking.append(right[:3])
     if not lacking:
-        return one("permissions", f"{user} may do what it needs", OK)
+        return one("permissions", f"{user} has all required permissions", OK)
     lacks = f"{user} may not {', '.join(f'{verb} {what}' for _, what, verb in lacking)}"
     force = "apply component force, or set drain.onTimeout: Report"
     remedy = force if set(lacking) <= set(forces) else _MANIFESTS
@@ -270,8 +270,8 @@ async def _admission(cluster: Cluster) -> list[Check]:
         or "Deny" not in (spec.get("validationActions") or ())
     ]
     if not idle:
-        return one("admission policies", "all of base are in force", OK)
-    why = "without them a compromised agent or node can write more than its own part"
+        return one("admission policies", "all policies of base are in force", OK)
+    why = "without them a compromised agent or node can write to objects of other nodes"
     return one("admission policies", f"not in force: {', '.join(idle)}; {why}, {_MANIFESTS}")
 
 
@@ -301,7 +301,7 @@ async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -
         name = f"repair adapter {adapter}"
         if not lacking:
             steps = sorted(s for s, each in policy.repair.steps.items() if each.adapter == adapter)
-            checks += one(name, f"what {', '.join(steps)} needs is there", OK)
+            checks += one(name, f"permissions and definitions for {', '.join(steps)} exist", OK)
             continue
         folder = component.folder_of(adapter)
         helm = f"Helm: components.{component.component_key(folder)}"

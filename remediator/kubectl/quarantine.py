@@ -34,7 +34,7 @@ from rules.session.repair import ladder
 from rules.text import printable
 
 HUMAN_REASON = "Requested"
-STAYS: Final = "and the hold stays on the node for the next time"
+STAYS: Final = "and the hold stays for the next session"
 _TRIES: Final = 5
 """How often a write is tried that others outrun."""
 
@@ -47,8 +47,8 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     session = look.session
     if session is not None and (asked := session.spec.release) is not None:
         raise CommandError(
-            f"{name} is being returned to service, as {asked.by or 'an operator'} asked: what is "
-            "added to its session now ends with it; try again after the session has ended"
+            f"{name} is being released, as {asked.by or 'an operator'} requested: a reason added "
+            "now would end with the session; try again after the session has ended"
         )
     room = await cluster.once("capacity", lambda: _capacity(cluster, options.namespace))
     warning = room.warning(name)
@@ -84,9 +84,9 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
     )
     opened = created["metadata"]["name"]
     return (
-        f"{name}: session {opened} is open{waits}\n"
+        f"{name}: session {opened} opened{waits}\n"
         + (f"{warning}\n" if warning else "")
-        + f"see how it goes with: kubectl gpuward why {name}"
+        + f"to follow: kubectl gpuward why {name}"
     )
 
 
@@ -110,12 +110,12 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
         node = await node_state.existing_node(cluster, name)
         if quarantine_taint.quarantined(node) or any(map(operators.taint_stays, sessions)):
             raise CommandError(
-                f"{name}: its session has ended, and its taint and cordon comes off as soon as "
-                f"the API server lets it; what keeps it: kubectl gpuward why {name}"
+                f"{name}: its session has ended, and gpuward removes taint and cordon when the "
+                f"API server allows it; for the reason: kubectl gpuward why {name}"
             )
-        cordoned = f"; it is cordoned by somebody else: kubectl uncordon {name}"
+        cordoned = f"; its cordon is not set by gpuward: kubectl uncordon {name}"
         raise CommandError(
-            f"{name} is not in quarantine, there is nothing to release"
+            f"{name} is not quarantined, there is nothing to release"
             f"{cordoned if node.spec.unschedulable else ''}"
         )
     if not options.yes:
@@ -127,7 +127,7 @@ async def release(cluster: Cluster, options: argparse.Namespace, terminal: Termi
     await cluster.patch(
         f"{GROUP_PATH}/gpuquarantines/{session.name}", {"spec": {"release": asked}}
     )
-    return f"{name}: release of session {session.name} is asked for, as {asked['by']}"
+    return f"{name}: release of session {session.name} requested by {asked['by']}"
 
 
 def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits: str) -> str:
@@ -137,20 +137,18 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
     session, name = look.session, look.name
     if look.shadow and (session is not None or not by_accident(look.policy)):
         why = look.shadow_texts.state if look.shadow_texts is not None else "the policy is Shadow"
-        return f"This touches nothing of {name}: {why}. Its session shows the reason."
-    evicted = (
-        f"{pods} on it, what may go is evicted within its budgets" if pods else "no pods are on it"
-    )
+        return f"This does not change {name}: {why}. The session records the reason."
+    evicted = f"{pods} on it are evicted within their budgets" if pods else "no pods run on it"
     if level != Level.DRAIN or (look.policy_is_shadow and not by_accident(look.policy)):
         evicted = "nothing is evicted"
     if session is not None:
         phase = session.status.phase or Phase.PENDING
-        yours = "" if has_human(session) else ", and only an operator releases it then"
+        yours = "" if has_human(session) else ", and an operator has to release it"
         drained = drains_now(look, session) and phase not in {Phase.PENDING, Phase.MARKED}
-        text = f"{name} has an open session already ({phase}): your reason is added to it{yours}"
+        text = f"{name} already has an open session ({phase}): your reason is added to it{yours}"
         return f"{text}{'' if drained else f'; {evicted}'}{waits}."
     cordoned = node.spec.unschedulable and not quarantine_taint.quarantined(node)
-    stays = "; the cordon that others set stays when it is released" if cordoned else ""
+    stays = "; its cordon, not set by gpuward, stays after the release" if cordoned else ""
     return f"This takes {name} out of service: {evicted}{stays}{waits}."
 
 
@@ -166,12 +164,14 @@ def of_release(look: NodeLook, session: QuarantineView) -> str:
     attempt = ladder.under_way(session.status)
     parts = (
         _comes_off(look),
-        f"{attempt.step} of {attempt.adapter or 'somebody'} is under way: the request is taken "
-        "back, but a step that has begun goes on."
+        f"{attempt.step} of {attempt.adapter or 'another controller'} is in progress: the request "
+        "is withdrawn, but a step that has started continues."
         if attempt is not None
         else "",
         _still_wrong(look),
-        f"It is held; a release goes over that, {STAYS}." if operators.HELD in look.people else "",
+        f"The node is held; the release ignores the hold, {STAYS}."
+        if operators.HELD in look.people
+        else "",
     )
     return " ".join(filter(None, parts))
 
@@ -179,23 +179,23 @@ def of_release(look: NodeLook, session: QuarantineView) -> str:
 def _comes_off(look: NodeLook) -> str:
     name, node = look.name, look.node
     if node is None:
-        gone = f"There is no node {name} any more: this only ends its session."
+        gone = f"Node {name} no longer exists: this only ends its session."
         return f"This returns {name} to service now." if look.node_hidden else gone
     if not quarantine_taint.quarantined(node):
         return f"This ends the session of {name}; gpuward has not tainted or cordoned it."
     stays = quarantine_taint.cordon_stays(node)
-    kept = f"; the cordon stays ({stays}), kubectl uncordon {name} ends it" if stays else ""
-    return f"This returns {name} to service now: gpuward's taint and cordon come off{kept}."
+    kept = f"; the cordon stays ({stays}), remove it with kubectl uncordon {name}" if stays else ""
+    return f"This returns {name} to service now: gpuward removes its taint and cordon{kept}."
 
 
 def _still_wrong(look: NodeLook) -> str:
     if look.health is None:
-        return "Whether it is well is not known: there is no health status for it."
+        return "Its health is unknown: it has no health status."
     if not (active := why_causes.named_faults(look)):
         return "No fault is active."
     expiry = look.policy.release.cancel_expiry_s if look.policy is not None else None
     lasts = timestamps.span(expiry) if expiry else "the duration of release.cancelExpiry"
-    text = f"Still active: {active}. They open no new session for {lasts}"
+    text = f"Still active: {active}. These faults do not open a new session for {lasts}"
     return f"{text} (release.cancelExpiry)." if expiry else f"{text}."
 
 
@@ -227,8 +227,8 @@ async def join(
                 raise
         session = await _open_still(cluster, session)
     return (
-        f"{session.spec.node_name}: your reason was added to session {session.name}, which is "
-        f"open already{'; its pods are to be evicted, too' if deeper else ''}"
+        f"{session.spec.node_name}: your reason was added to open session {session.name}"
+        f"{'; its pods will be evicted, too' if deeper else ''}"
     )
 
 
@@ -236,13 +236,13 @@ async def _open_still(cluster: Cluster, session: QuarantineView) -> QuarantineVi
     newest = await cluster.session(session.name)
     if newest is None or not observation.is_open(newest) or newest.spec.release is not None:
         raise CommandError(
-            f"session {session.name} ended, or is being returned to service, at this "
-            "moment: what is added to it now ends with it; try again"
+            f"session {session.name} has just ended or is being released: a reason added now "
+            "would end with it; try again"
         )
     if _asked_of(newest) != _asked_of(session):
         raise CommandError(
-            f"another client changed session {session.name} at the same moment: "
-            f"kubectl get gpuquarantine {session.name} -o yaml shows it; try again"
+            f"another client changed session {session.name} at the same time; check it with "
+            f"kubectl get gpuquarantine {session.name} -o yaml, then try again"
         )
     return newest
 
@@ -272,8 +272,8 @@ class Capacity(NamedTuple):
         if not (over := turns.over_budget(node, self.selected, self.book)):
             return ""
         return (
-            f"It exceeds the budget ({over}): an operator may, and detectors wait until nodes are "
-            "back."
+            f"It exceeds the budget ({over}), which an operator may do. Automatic quarantines "
+            "wait until nodes return."
         )
 
 

@@ -48,7 +48,9 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
         "service."
     )
     if cluster.dry_run:
-        terminal.say("dry run: each line is an action that would be taken; nothing is changed")
+        terminal.say(
+            "dry run: each line is an action that uninstall would take; nothing is changed"
+        )
     await _jobs(cluster, namespace)  # who may not see them learns it before anything is stopped
     leader = await in_force.read_leadership(cluster, namespace)
     if leader.spaces and namespace not in leader.spaces:
@@ -65,7 +67,7 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
         raise CommandError(
             f"{printable.count(len(failed), 'node')} could not be cleaned: "
             f"{messages.name_list(failed)}; "
-            "the lines above say why, run this again"
+            "see the errors above, then run uninstall again"
         )
     # Our workloads are gone: without the flag kubectl would end as if it had failed.
     return (
@@ -112,9 +114,9 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
         if leader.lease is None or leader.lasts:
             if asked := sorted({one.spec.node_name for one in sessions if one.status.repair}):
                 raise CommandError(
-                    f"repairs were asked of others for {messages.name_list(asked)}, and only a "
-                    "remediator takes that back: none leads; start one and run this again, "
-                    "nothing was stopped"
+                    f"open repair requests for {messages.name_list(asked)} can only be "
+                    "withdrawn by gpuward-remediator, which has no leader; start it and run "
+                    "uninstall again. Nothing was stopped"
                 )
             return []
         for one in () if cluster.dry_run else sessions:
@@ -128,8 +130,8 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
     stop = f"kubectl -n {namespace} delete deployment {names.COMPONENT_REMEDIATOR}"
     await _wait(
         held, RELEASED_WITHIN_S, terminal, "the remediator to release",
-        "the remediator does not release it; see kubectl gpuward why NODE; where it never "
-        f"will, stop it ({stop}) and run this again",
+        "the remediator does not release it; see kubectl gpuward why NODE; if it cannot, "
+        f"stop the remediator ({stop}) and run uninstall again",
     )  # fmt: skip
 
 
@@ -147,8 +149,8 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
         return  # nothing ends, so there is no end to wait for
     await _wait(
         partial(_pods, cluster), PODS_GONE_WITHIN_S, terminal, "the end of pods",
-        "still there; kubectl get pods -A -l app.kubernetes.io/name=gpuward shows them (another "
-        "namespace is named with -n); run this again once they are gone",
+        "still there; list them with kubectl get pods -A -l app.kubernetes.io/name=gpuward (-n "
+        "NAMESPACE for another namespace); when they are gone, run uninstall again",
     )  # fmt: skip
     before = (await in_force.read_leadership(cluster, namespace)).lease
     if before is None or not (holder := before.spec.holder_identity):
@@ -209,7 +211,7 @@ async def _clean(cluster: Cluster, name: str, turns: asyncio.Semaphore) -> tuple
                     return done, ""
         except CommandError as error:
             return "", str(error)
-    return "", "it changes too fast to be cleaned"
+    return "", "the node changes too often to be cleaned up"
 
 
 async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
@@ -230,9 +232,7 @@ async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
         cluster.checked(answer)
         stays = quarantine_taint.cordon_stays(node) if quarantine_taint.quarantined(node) else ""
         done = (
-            "taint and cordon taken off"
-            if quarantine_taint.quarantined(node)
-            else "labels taken off"
+            "taint and cordon removed" if quarantine_taint.quarantined(node) else "labels removed"
         )
         done += f"; it stays cordoned: {stays}" if stays else ""
     if kinds := _conditions(node):
@@ -247,5 +247,5 @@ async def _cleaned(cluster: Cluster, node: FreshNode) -> str | None:
         )
         if answer.code != 404:
             cluster.checked(answer)
-        done = done or "conditions taken off"
+        done = done or "conditions removed"
     return done

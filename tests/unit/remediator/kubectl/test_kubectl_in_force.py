@@ -21,7 +21,9 @@ from tests.support.remediator.kubectl_objects import (
     policy_map,
 )
 
-MESSAGE = "no remediator has led for 20m: nothing is quarantined, repaired or returned to service"
+MESSAGE = (
+    "gpuward-remediator has had no leader for 20m: quarantine, repair and release are stopped"
+)
 LINES = {
     "fleet": (),
     "why": (BLOCKED,),
@@ -140,7 +142,7 @@ def test_a_pause_that_nobody_obeys_is_not_believed_unasked(
         found, out, err = kubectl("pause", "--reason", "x", "-n", "wrong")
     assert (found, bool(out)) == (code, not code)
     assert NEVER in err
-    assert ("Nothing was done; agree with --yes" in err) is bool(code)
+    assert ("Nothing was changed; confirm with --yes" in err) is bool(code)
 
 
 @pytest.mark.parametrize("unknown", ["/leases/", "/api/v1/pods$"])
@@ -157,7 +159,9 @@ def test_a_pause_is_given_where_nobody_can_see_who_leads(
     assert (found, out.startswith("paused on every node")) == (0, True)
 
 
-GOES_ON = "a remediator that runs goes on by the last good one, one that starts now is in Shadow"
+GOES_ON = (
+    "a running remediator uses the last valid policy, one that starts now runs in Shadow mode"
+)
 
 
 def under(policy: str, hosted: HostedServer) -> None:
@@ -180,7 +184,7 @@ def test_an_invalid_policy_is_reported_with_the_one_in_use(
     assert "the policy cannot be used (gpuward-policy: budgit is not a known key" in message
     assert GOES_ON in message
     assert code == (1 if command == ("plan",) else 0)
-    assert ("--policy FILE judges by another" in message) == (command == ("plan",))
+    assert ("to use another one, add --policy FILE" in message) == (command == ("plan",))
 
 
 def test_a_selector_that_excludes_nodes_is_reported_above_the_fleet(tmp_path: Path) -> None:
@@ -214,7 +218,7 @@ def test_shadow_without_a_policy_is_reported(
         code, out, err = kubectl(*command)
     assert code == 0, err
     message = " ".join(out.split())
-    assert f"{NOBODY} (gpuward-policy: budgit is not a known key): nothing is done" in message
-    assert "last good" not in message
+    assert f"{NOBODY} (gpuward-policy: budgit is not a known key): failed nodes are" in message
+    assert "last valid" not in message
     assert "mode Enforce" not in message
     assert "the policy is Shadow" not in message

@@ -122,7 +122,7 @@ def _two(hosted: HostedServer, other: Object) -> None:
     ("arguments", "message"),
     [
         (("plan", "-l", "rack=a17"), "no node that the policy selects has the labels rack=a17"),
-        (("plan", "-l", "rack=a1"), "nothing would be done"),
+        (("plan", "-l", "rack=a1"), "gpuward would do nothing"),
     ],
 )
 def test_labels_that_no_node_has_are_reported(

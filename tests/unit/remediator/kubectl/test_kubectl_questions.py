@@ -54,8 +54,8 @@ def with_session(**spec: Any) -> Callable[[HostedServer], None]:
 @pytest.mark.parametrize(
     ("level", "wanted", "message"),
     [
-        ("Cordon", "Cordon", "which is open already"),
-        ("Drain", "Drain", "its pods are to be evicted, too"),
+        ("Cordon", "Cordon", "added to open session"),
+        ("Drain", "Drain", "its pods will be evicted, too"),
     ],
 )
 def test_a_request_with_level_cordon_starts_no_drain(
@@ -79,7 +79,7 @@ def test_a_session_under_release_takes_no_reason_and_no_repair(tmp_path: Path) -
                       ("approve", HEALTHY, "--step", "RestartNode")):  # fmt: skip
             code, out, err = kubectl(*arguments, "--yes")
             assert (code, out) == (1, "")
-            assert "is being returned to service, as ann asked" in err
+            assert "is being released, as ann requested" in err
         spec = kubectl.get(QUARANTINES, "cordoned")["spec"]
         assert len(spec["causes"]) == 1
         assert "repair" not in spec
@@ -91,8 +91,8 @@ def test_a_hold_does_not_stop_a_requested_release(tmp_path: Path) -> None:
     with cluster(tmp_path, with_session(**asked)) as kubectl:
         code, out, _ = kubectl("hold", HEALTHY, "--reason", "x")
     assert code == 0
-    assert "its release goes over that, as ann asked, and the hold stays on the node" in out
-    assert "a release does not happen" not in out
+    assert "ann requested its release, which ignores the hold, and the hold stays" in out
+    assert "the node is not released" not in out
 
 
 def world(policy: str = "mode: Enforce") -> Callable[[HostedServer], None]:
@@ -130,8 +130,8 @@ def test_quarantine_in_shadow_promises_no_eviction_and_no_budget(tmp_path: Path)
     assert "the policy is Shadow, so the node is unchanged" in well
     assert "exceeds the budget" not in well
     assert "nothing is evicted" in asked
-    assert "what may go is evicted" not in asked
-    assert "its pods are to be evicted, too; the policy is Shadow" in added
+    assert "are evicted" not in asked
+    assert "its pods will be evicted, too; the policy is Shadow" in added
 
 
 REPAIRS = "{mode: Enforce, repair: {mode: Auto, steps: {RestartNode: {adapter: NodeConditions}}}}"
@@ -141,7 +141,7 @@ def test_a_repair_of_a_held_node_waits_for_the_hold(tmp_path: Path) -> None:
     with cluster(tmp_path, world(REPAIRS)) as kubectl:
         kubectl("hold", "gpu-out", "--reason", "x")
         _, message, _ = kubectl("approve", "gpu-out", "--step", "RestartNode", "--yes")
-    assert "; it is held, nothing is repaired before: kubectl gpuward unhold gpu-out" in message
+    assert "; the node is held, and repair waits until: kubectl gpuward unhold gpu-out" in message
 
 
 def look(*sessions: Object, on: Object | None = None, health: Object, pauses=()) -> NodeLook:

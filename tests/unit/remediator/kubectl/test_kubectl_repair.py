@@ -62,17 +62,17 @@ def test_the_proposed_step_is_approved_by_name(tmp_path):
     with cluster(tmp_path, proposed("Ask")) as kubectl:
         code, _, err = kubectl("approve", "gpu-healthy")
         assert code != 0
-        assert "RestartNode begins once nothing uses a GPU there" in err
+        assert "RestartNode starts when no process uses a GPU of the node" in err
         code, out, err = kubectl("approve", "gpu-healthy", "--yes")
         spec = kubectl.get(QUARANTINES, "drained")["spec"]
         assert (code, err) == (0, "")
-        assert "RestartNode may begin once nothing uses a GPU there" in out
+        assert ", starts when no process uses a GPU of the node" in out
         assert spec["repair"]["step"] == "RestartNode"
         assert spec["repair"]["by"]
         assert parse_time(spec["repair"]["at"]) is not None
         code, _, err = kubectl("approve", "gpu-healthy", "--step", "PowerCycle")
         assert code == 1
-        assert "no adapter for PowerCycle; it has for RestartNode" in err
+        assert "no adapter for PowerCycle, only for RestartNode" in err
 
 
 def test_the_reason_for_a_repair_is_stored_and_shown(tmp_path):
@@ -96,7 +96,7 @@ def test_the_reason_for_a_repair_is_stored_and_shown(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "tried", "why"),
-    [("Off", False, "repairs nothing"), ("Ask", True, "each step is asked for once; name")],
+    [("Off", False, "switches repair off"), ("Ask", True, "a session tries each step once; name")],
 )
 def test_what_would_do_nothing_is_not_asked_for(tmp_path, mode, tried, why):
     with cluster(tmp_path, proposed(mode, tried=tried)) as kubectl:
@@ -117,4 +117,4 @@ def test_nothing_is_repaired_once_the_faults_are_over_and_people_keep_the_node_o
         code, _, err = kubectl("approve", "gpu-healthy", "--step", "RestartNode", "--yes")
         asked = "repair" in kubectl.get(QUARANTINES, "drained")["spec"]
     assert (code == 0) == asked == (not over)
-    assert ("the faults of gpu-healthy are over and only people keep it out" in err) == over
+    assert ("the faults of gpu-healthy are closed, so there is nothing to repair" in err) == over

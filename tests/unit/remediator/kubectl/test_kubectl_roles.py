@@ -51,7 +51,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 LOOKS = {"fleet", "why", "evidence"}
 PLANS = {"plan", "preflight"}
 FOR_ADMINISTRATORS = {"uninstall"}
-LACKS = ("not allowed", "you may not", "\nunknown  ", "could not look", "forbidden")
+LACKS = (
+    "not allowed",
+    "you may not",
+    "not permitted",
+    "\nunknown  ",
+    "failed to run",
+    "forbidden",
+)
 
 
 OWNER = {

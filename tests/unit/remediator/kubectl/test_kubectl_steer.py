@@ -52,7 +52,7 @@ def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
         found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
         causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
     assert found == code
-    assert f"{BLOCKED} has an open session already (Draining): your reason is added" in err
+    assert f"{BLOCKED} already has an open session (Draining): your reason is added" in err
     assert len(causes) == (1 if code else 2)
 
 
@@ -160,8 +160,8 @@ def nodes_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
 def test_a_hold_that_fails_between_its_writes_names_the_first(nodes_only: Kubectl) -> None:
     code, out, err = nodes_only("hold", BLOCKED, *BECAUSE)
     assert (code, out) == (1, "")
-    assert "the node is held, but its session could not be reported: not allowed" in err
-    assert "run this again" in err
+    assert "the node is held, but its session could not be updated: not allowed" in err
+    assert "run the command again" in err
 
 
 def test_a_second_hold_names_the_one_it_replaces(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_all_pauses_end_only_after_a_confirmation(
     if code:
         assert "This ends all 2 pauses" in err
         assert "by ann (pause-0badcafe), gpu-paused" in err
-        assert "Nothing was done; agree with --yes" in err
+        assert "Nothing was changed; confirm with --yes" in err
 
 
 def everything(kubectl: Kubectl) -> str:
@@ -99,7 +99,7 @@ def test_an_interrupt_prints_what_was_requested_until_then(fleet, monkeypatch):
     monkeypatch.setattr(act, "hold", interrupted)
     code, out, err = fleet("hold", BLOCKED, "gpu-paused", HEALTHY, *REASON)
     assert (code, out) == (130, "")
-    assert err.startswith(f"{BLOCKED}: session {BLOCKED}-0badcafe is held")
+    assert err.startswith(f"{BLOCKED}: session {BLOCKED}-0badcafe held")
     assert HEALTHY not in err
 
 

@@ -177,8 +177,7 @@ def test_s50_after_a_storm_every_node_is_byte_for_byte_as_before(tmp_path: Path)
         assert code == 0
         assert "4 nodes cleaned; now: kubectl delete --ignore-not-found -k YOUR-OVERLAY" in out
         assert (
-            "cordoned: taint and cordon taken off; it stays cordoned: it was cordoned before"
-            in err
+            "cordoned: taint and cordon removed; it stays cordoned: it was cordoned before" in err
         )
         assert pictures(kubectl) == before
 
@@ -196,7 +195,10 @@ def test_a_dry_run_lists_the_actions(tmp_path: Path) -> None:
         code, would, err = kubectl("uninstall", "--dry-run")
         question, first, *_ = err.splitlines()
         assert question.startswith("This stops gpuward")
-        assert first == "dry run: each line is an action that would be taken; nothing is changed"
+        assert (
+            first
+            == "dry run: each line is an action that uninstall would take; nothing is changed"
+        )
         assert code == 0, err
         assert pictures(kubectl) == quarantined
         _, does, _ = kubectl("uninstall", "--yes")
@@ -374,7 +376,7 @@ def test_without_a_leader_nobody_takes_a_request_back_and_nothing_is_done(
         verbs = {one.verb for one in kubectl.hosted.server.requests.all}
         assert pictures(kubectl) == quarantined
     assert code == 1
-    assert "repairs were asked of others for plain, and only a remediator takes that back" in err
+    assert "open repair requests for plain can only be withdrawn by gpuward-remediator" in err
     assert "delete" not in verbs
 
 
