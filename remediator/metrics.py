@@ -74,8 +74,8 @@ class Metrics:
         )
         self.open_session_condition = self._gauge(
             "gpuward_open_session_condition",
-            "1 while a node's open session carries this condition, or an ended one whose "
-            "quarantine cannot come off, by condition and reason.",
+            "1 while a node's session has this condition: an open session, or an ended one "
+            "with a taint and cordon that cannot be removed.",
             "node condition reason",
         )
         self.open_session_repair = self._gauge(
@@ -204,7 +204,7 @@ class Metrics:
         )
         self.policy_unread = self._gauge(
             "gpuward_policy_unread",
-            "1 while no policy could be read since the start: Shadow, which nobody chose.",
+            "1 while the replica has read no policy since it started and runs in Shadow mode.",
         )
         self.clock_skew = self._gauge(
             "gpuward_clock_skew_seconds",
@@ -255,7 +255,7 @@ class Metrics:
 
 
 _OF_A_TAINT_THAT_STAYS = frozenset({"Blocked", "NeedsHuman"})
-"""What a session may say after its end: that its taint and cordon may not be taken off."""
+"""Conditions of an ended session: its taint and cordon cannot be removed."""
 
 
 def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:

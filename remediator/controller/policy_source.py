@@ -70,13 +70,13 @@ class PolicySource:
         """
         if not self.problems:
             return ""
-        then = "this replica has read no policy since it started and is in Shadow"
+        then = "this replica has read no policy since it started and runs in Shadow mode"
         if self._wrong_at is not None:
             then = (
-                f"since {timestamps.utc(self._wrong_at)} this replica goes on by the last good one"
+                f"this replica uses the last valid policy since {timestamps.utc(self._wrong_at)}"
             )
         if by_accident(self._policy):
-            then += ", which nobody chose: nothing is done for nodes that fail"
+            then += ": failed nodes are not quarantined"
         return f"{self.wrong}; {then}."
 
     @property
@@ -123,7 +123,9 @@ class PolicySource:
             self.use(found, first=first)
         else:
             self.problems = found
-            after = "the last good policy goes on" if self._last_good else "mode is Shadow"
+            after = (
+                "the last valid policy stays in effect" if self._last_good else "mode is Shadow"
+            )
             for problem in found:
                 _LOG.error("policy", problem=problem, next=after)
             if first:

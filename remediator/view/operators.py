@@ -1,8 +1,7 @@
-"""What people decided about a node, what its session needs them for, and what they can do now.
-Pure.
+"""Operator decisions about a node, operator action that its session needs, and useful commands.
 
-The page and `kubectl gpuward why` show the same commands in the same order: only those that change
-something as things stand.
+The page and `kubectl gpuward why` show the same commands in the same order: those that have an
+effect now.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,15 +27,11 @@ from rules.text.printable import printable
 
 HELD, PAUSED, OPTED_OUT = "held", "paused", "opted out"
 MUST_APPROVE, MUST_ACT, MUST_RELEASE = "must approve", "must act", "must release"
-"""Nothing goes on before an operator lets it, does something about it, or ends what only people
-ask for.
-"""
+"""What a session needs: an approval, an action, or the release of an operator request."""
 MUSTS: Final = frozenset({MUST_APPROVE, MUST_ACT, MUST_RELEASE})
 _AT_REST: Final = frozenset({Phase.MARKED, Phase.QUARANTINED})
 _DECIDED: Final = frozenset({WhyNot.HOLD, WhyNot.PAUSED, WhyNot.OPT_OUT})
-"""A session that waits for one of these waits for what an operator decided: reported it
-already.
-"""
+"""Blocking reasons that an operator decided: they need no operator action."""
 
 
 def part_of_people(
@@ -46,8 +41,9 @@ def part_of_people(
     now: float,
     health: HealthView | None = None,
 ) -> tuple[str, ...]:
-    """What operators decided about a node, and what its session, open or not released, needs them
-    for; of causes by `health`, where it is known and can be believed.
+    """Return the operators' decisions about a node and the action that its session needs.
+
+    `health` is the current health status, if it is known and not stale.
     """
     opened = session if session is not None and observation.is_open(session) else None
     decisions = decided(node, opened, pauses, now)
@@ -117,7 +113,7 @@ def decided(
 
 
 def is_paused(session: QuarantineView) -> bool:
-    """Of what halts a session only a pause; an opt-out or another owner is not one."""
+    """Return whether a pause stops the session, and not an opt-out or another controller."""
     found = (condition(session.status, kind) for kind in ("Paused", "Blocked"))
     return any(c is not None and c.status == "True" and c.reason == WhyNot.PAUSED for c in found)
 
@@ -161,22 +157,18 @@ def pause_scope(pause: PauseView) -> str:
 
 
 def taint_stays(session: QuarantineView) -> bool:
-    """Whether it has ended and its taint and cordon could not be taken off: the node is still
-    out.
-    """
+    """Whether the session has ended and its taint and cordon could not be removed."""
     return not observation.is_open(session) and is_true(session.status, "Blocked")
 
 
 def degraded_of(status: HealthStatus) -> str:
-    """What follows "8/8 GPUs usable", if the health status has how many of them are
-    degraded.
-    """
+    """Return the number of degraded GPUs as a clause; "" if there are none."""
     degraded = sum(gpu.health == "Degraded" for gpu in status.gpus)
     return f", {degraded} of them degraded" if degraded else ""
 
 
 def clock_message(node: NodeView | None, health: HealthView | None, now: float) -> str:
-    """Which way, how far, and what that means; "" of a clock that is right as far as is known."""
+    """Return how wrong the node's clock is and the effect; "" if it is correct or unknown."""
     apart = node_health.apart_s(node, health, now)
     if not apart:
         return ""
@@ -189,7 +181,7 @@ def clock_message(node: NodeView | None, health: HealthView | None, now: float) 
 
 
 def _meanwhile(apart: float) -> str:
-    """What is believed less."""
+    """Return the effect of a clock that is behind."""
     if apart > 0:
         return ""
     return "a reset or boot that it dates before the request proves no repair; "
@@ -209,8 +201,9 @@ def node_acts(
     people: Iterable[str] = (),
     pauses: Iterable[PauseView] = (),
 ) -> tuple[OperatorAction, ...]:
-    """What an operator can do about a node whose open session is `session`; `people` is what they
-    decided already, `pauses` are those that cover the node.
+    """Return the commands that have an effect on the node and its open `session`.
+
+    `people` are the operators' decisions, `pauses` the pauses that cover the node.
     """
     held = HELD in people
     found = [*_session_acts(node, session, sight, held=held)] if session is not None else []
@@ -226,13 +219,14 @@ def node_acts(
 
 
 def resume_command(pauses: Iterable[PauseView]) -> str:
-    """What ends these pauses and no others."""
+    """Return the command that ends these pauses."""
     return " ".join(["kubectl gpuward resume", *sorted(one.metadata.name for one in pauses)])
 
 
 def taking_out(node: str, people: Iterable[str], *, shadow: bool) -> tuple[OperatorAction, ...]:
-    """What takes a node without a session out of service: nothing in Shadow, and of one that is
-    opted out first the label.
+    """Return the command that quarantines a node without a session; none in Shadow mode.
+
+    If the node is opted out, it is the command that removes the label.
     """
     if shadow:
         return ()
@@ -280,9 +274,7 @@ def _session_acts(
 def _once_more(
     node: str, session: QuarantineView, sight: CauseContext
 ) -> Iterator[OperatorAction]:
-    """Steps that the ladder skipped and that an operator can still approve: each is
-    asked for once in a session.
-    """
+    """Yield the skipped repair steps that an operator can still approve, each once a session."""
     repair = sight.policy.repair
     unfitting = ladder.unfit(session, sight.health, sight.policy)
     for step in Step:
@@ -309,8 +301,9 @@ def _unhold(node: str, does: str = "allow its release") -> OperatorAction:
 
 
 def heeds_repaired(session: QuarantineView, sight: CauseContext) -> bool:
-    """Whether `mark-replaced` closes a fault of the session: not one that closes on
-    what the agent sees, and never what others say or people asked for.
+    """Whether `mark-replaced` closes a fault of the session.
+
+    It does not close faults that the agent closes itself, nor external and manual causes.
     """
     open_ids = {c.incident for c in open_causes(session, sight) if c.source == DETECTOR}
     if not open_ids:

@@ -233,15 +233,15 @@ class ShadowTexts:
 _CHOSEN: Final = ShadowTexts(
     reason=WhyNot.POLICY_IS_SHADOW,
     state="the policy is Shadow",
-    halts="the policy was switched to Shadow, so the node is not changed any more",
+    halts="the policy was switched to Shadow, so gpuward no longer changes the node",
     unintended="",
     ended_by="mode Enforce in the policy",
 )
 _UNREAD: Final = ShadowTexts(
     reason=WhyNot.POLICY_UNREAD,
     state="the remediator has read no valid policy since it started, so it runs in Shadow",
-    halts="the remediator has read no valid policy since it started, so the node is not changed "
-    "any more",
+    halts="the remediator has read no valid policy since it started, so gpuward no longer changes "
+    "the node",
     unintended="the remediator has read no valid policy since it started",
     ended_by="a valid policy",
 )

@@ -75,7 +75,7 @@ def _with_replace(case: Case, status: QuarantineStatus) -> QuarantineStatus:
         "Replace",
         case.now,
         "RepeatOffender",
-        f"Session {case.policy.release.replace_after} or later of this node within 7d; "
+        f"This node had at least {case.policy.release.replace_after} sessions within 7d; "
         "replace the hardware, then release the node: "
         f'kubectl gpuward release {case.node.name} --reason "..."',
     )

@@ -185,9 +185,9 @@ def _sessions() -> list[Object]:
             "gpu-replace-0badcafe", "gpu-replace", "Validating", closed(repeat),
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[
-                condition("Replace", "RepeatOffender", "Session 3 or later of this node within "
-                          "7d; replace the hardware, then release the node: kubectl gpuward "
-                          "release gpu-replace --reason \"...\""),
+                condition("Replace", "RepeatOffender", "This node had at least 3 sessions "
+                          "within 7d; replace the hardware, then release the node: kubectl "
+                          "gpuward release gpu-replace --reason \"...\""),
                 *(condition(kind, "Replace", f"Not released: {repeat}.")
                   for kind in ("Blocked", "NeedsHuman")),
             ],
