@@ -20,6 +20,7 @@ from remediator.kubectl import command as kubectl_command
 from remediator.kubectl import parser as kubectl_parser
 from remediator.settings import make_parser
 from rules.api import names
+from rules.catalog.reason import ClosesKind, ClosesOn
 from rules.catalog.reasons import REASONS
 from rules.policy.reader import policy_schema
 
@@ -261,12 +262,18 @@ def _reasons() -> list[str]:
             str(row.severity),
             str(row.level),
             str(row.action),
-            str(row.closes_on),
+            _closes(row.closes_on),
         )
         for name, row in sorted(REASONS.items())
     ]
     header = ("reason", "class", "severity", "level", "action", "closes on")
-    return ["## Reasons that are not Xids", "", *_table(header, rows)]
+    text = "`nvlink_states 3/5` means that three of the last five readings are good."
+    return ["## Reasons that are not Xids", "", text, "", *_table(header, rows)]
+
+
+def _closes(on: ClosesOn) -> str:
+    """Return what closes an incident: the reading with its counts, or the evidence."""
+    return f"{on.signal} {on.count}/{on.window}" if on.kind is ClosesKind.STATE else str(on)
 
 
 def main() -> int:
