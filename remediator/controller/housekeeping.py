@@ -258,7 +258,7 @@ class NewNodeTests(EdgePart):
         template = await self._api.get(path, PodTemplateView)
         for name in names:
             made = new_nodes.making(name, tests, template.template, self._world.snapshot())
-            if made is not None and not (await self._gateway.send(made)).done:
+            if made is None or not (await self._gateway.send(made)).done:
                 self._tried[name] = self._clock.now()
 
     async def _jobs(self) -> tuple[JobSeen, ...]:

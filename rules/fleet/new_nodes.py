@@ -26,6 +26,7 @@ from rules.session.validation.jobs import (
     GPU_RESOURCE,
     JobSeen,
     JobView,
+    claims_gpus,
     name_of_test,
     new_node_job_of,
     reported_on,
@@ -106,9 +107,11 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
 def making(
     name: str, tests: Validation, template: Mapping[str, object], snapshot: FleetSnapshot
 ) -> CreateTestJob | None:
-    """Return the write that creates the test Job; None if the node is gone."""
+    """Return the write that creates the test Job; None if the node is gone, or if the template
+    requests GPUs in another way than the node offers them.
+    """
     node = snapshot.nodes.get(name)
-    if node is None:
+    if node is None or claims_gpus(template) is not _claimed(node):
         return None
     # The name includes the hour, so that a second leader finds the Job of the first.
     job = name_of_test(f"{name}-new", int(snapshot.now // AGAIN_S))
@@ -132,7 +135,7 @@ def _in_quarantine(snapshot: FleetSnapshot) -> frozenset[str]:
 
 def why_not_now(node: NodeView, snapshot: FleetSnapshot, taken: Collection[str]) -> str:
     """Return why a node may not be tested now; "" if it may. `taken` have an open session."""
-    if node.doubt or _gpus(node) < 1:
+    if node.doubt or not (_gpus(node) or _claimed(node)):
         return "it has no GPUs that a pod can request"
     if budget.control_plane(node):
         return "it is a control-plane node"
@@ -152,6 +155,15 @@ def _gpus(node: NodeView) -> int:
     """Return the number of GPUs; 0 for a node with MIG devices or shared GPUs."""
     amounts = {name: n for name, n in pods.gpu_amounts(node.status.allocatable).items() if n > 0}
     return amounts.get(GPU_RESOURCE, 0) if amounts.keys() <= {GPU_RESOURCE} else 0
+
+
+def _claimed(node: NodeView) -> bool:
+    """Return whether the node has GPUs without MIG and no device plugin offers them: pods get them
+    through ResourceClaims.
+    """
+    entire = node.labels.get(names.LABEL_MIG, "none") == "none"
+    offered = any(pods.gpu_amounts(node.status.allocatable).values())
+    return names.LABEL_GPUS in node.labels and entire and not offered
 
 
 def _node_of(seen: JobSeen, snapshot: FleetSnapshot) -> NodeView | None:

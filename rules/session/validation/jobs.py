@@ -121,8 +121,11 @@ def job_of(
         "uid": session_uid,
     }
     # nodeName bypasses the scheduler and the cordon. The kubelet still rejects pods that do not
-    # tolerate NoExecute taints, hence the toleration.
-    spec = {"nodeName": node}
+    # tolerate NoExecute taints, hence the toleration. With it the scheduler ignores the cordon,
+    # too: ResourceClaims are allocated only by the scheduler.
+    spec: dict[str, Any] = {"nodeName": node}
+    if claims_gpus(template):
+        spec = _only_on(node)
     tolerations = [{"operator": "Exists"}]
     meta = {"annotations": {ANNOTATION_OF: session_uid}, "ownerReferences": [owner]}
     return _job(template, name, meta, spec, tolerations, timeout_s)
@@ -138,18 +141,20 @@ def new_node_job_of(
 ) -> dict[str, Any]:
     """Return the Job that runs `template` on `node` while no other pod uses a GPU there.
 
-    It requests all GPUs from the scheduler at the lowest priority, so that other pods preempt it.
+    It requests all GPUs from the scheduler at the lowest priority, so that other pods preempt it:
+    `gpus` of the device plugin, or those that the template claims if that is 0.
     """
-    field = {"key": "metadata.name", "operator": "In", "values": [node.name]}
-    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     containers = [dict(c) for c in _mappings(_mapping(template.get("spec")).get("containers"))]
-    if containers:
+    if containers and gpus:
         resources = _mapping(containers[0].get("resources"))
         limits = {**_mapping(resources.get("limits")), GPU_RESOURCE: str(gpus)}
         requests = {**_mapping(resources.get("requests")), GPU_RESOURCE: str(gpus)}
         containers[0]["resources"] = {**resources, "limits": limits, "requests": requests}
-    spec = {"affinity": affinity, "containers": containers, "priorityClassName": NEW_NODE_PRIORITY}
+    spec = {
+        **_only_on(node.name),
+        "containers": containers,
+        "priorityClassName": NEW_NODE_PRIORITY,
+    }
     # Tolerate taints that reserve nodes or keep them from use until this test passed.
     # Kubernetes' own taints and the quarantine taint mean that the test must not run.
     keys = sorted({t.key for t in node.spec.taints if not t.key.startswith(_TROUBLE)})
@@ -161,6 +166,20 @@ def new_node_job_of(
     }
     meta = {"annotations": notes, "labels": {LABEL_NEW_NODE: "true"}}
     return _job(template, name, meta, spec, tolerations, timeout_s)
+
+
+def claims_gpus(template: Mapping[str, Any]) -> bool:
+    """Return whether pods of the template get their GPUs through ResourceClaims."""
+    return bool(_mappings(_mapping(template.get("spec")).get("resourceClaims")))
+
+
+def _only_on(node: str) -> dict[str, Any]:
+    """Return the part of a pod's spec that lets the scheduler choose this node only."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    }
 
 
 def reported_on(

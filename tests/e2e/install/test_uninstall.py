@@ -20,9 +20,9 @@ from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.resource import JOBS, NODES, PODS
 from tests.e2e.repair.test_repair_own_jobs import (
     ASKS_FOR_A_RESET,
-    DISABLED,
     NODE,
     OPERANDS,
+    UNCHANGED,
     deployed,
     job_of,
     standing,
@@ -185,7 +185,7 @@ async def test_a_running_reset_ends_before_its_node_is_released(
     assert code == 0, err
     assert "cleaned; now" in out
     assert taints_of(await cluster.node(NODE)) == UNTAINTED
-    assert await deployed(cluster) == (OPERANDS | DISABLED, False)
+    assert await deployed(cluster) == (OPERANDS | UNCHANGED, False)
     jobs, _ = await cluster.client.list(JOBS, "gpuward")
     assert jobs == []
     pods, _ = await cluster.client.list(PODS, "gpuward")

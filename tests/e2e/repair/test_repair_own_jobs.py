@@ -36,8 +36,11 @@ repair:
     RestartNode: {adapter: RestartNodeJob, timeout: 5m}
 """
 ASKS_FOR_A_RESET = Fault(reason=XID_79.reason, xids=(79,), gpu=3, action=Action.RESET_GPU)
-OPERANDS = {f"{PREFIX_GPU_DEPLOY}{name}": "true" for name in ("device-plugin", "dcgm-exporter")}
-DISABLED = {f"{PREFIX_GPU_DEPLOY}dcgm": "false"}
+OPERANDS = {
+    f"{PREFIX_GPU_DEPLOY}{name}": "true"
+    for name in ("device-plugin", "dcgm-exporter", "dcgm-dra", "dra-driver")
+}
+UNCHANGED = {f"{PREFIX_GPU_DEPLOY}dcgm": "false", f"{PREFIX_GPU_DEPLOY}driver": "true"}
 COMPONENTS = ("repair-reset-gpu-job", "repair-restart-node-job", "validate")
 TESTED = "validate: {provider: Job, timeout: 2m}\n"
 
@@ -56,7 +59,7 @@ async def standing(cluster: Cluster, *, reset_ends: int, more: str = "") -> Reme
     await post_manifests(cluster.client, objects, namespace="gpuward")
     await cluster.add(pool=Pool(name="gpu", nodes=3))
     await cluster.health.all_healthy([f"gpu-000{n}" for n in range(3)])
-    await cluster.client.patch(NODES, NODE, {"metadata": {"labels": OPERANDS | DISABLED}})
+    await cluster.client.patch(NODES, NODE, {"metadata": {"labels": OPERANDS | UNCHANGED}})
     access = await cluster.plane.service_account_kubeconfig("gpuward", "gpuward-remediator")
     return RemediatorProcess(cluster.plane.folder / "one", access, policy=QUICK + POLICY + more)
 
@@ -80,12 +83,12 @@ async def job_of(cluster: Cluster, step: str) -> Object:
 async def moved_and_back(cluster: Cluster) -> None:
     """Everybody is off while the program runs, and back when it has ended."""
     job = await job_of(cluster, "resetgpu")
-    assert await deployed(cluster) == (dict.fromkeys(OPERANDS, PAUSED_BY_US) | DISABLED, True)
+    assert await deployed(cluster) == (dict.fromkeys(OPERANDS, PAUSED_BY_US) | UNCHANGED, True)
     assert job["spec"]["template"]["spec"]["nodeName"] == NODE
     await cluster.programs_end("gpuward", job["metadata"]["name"])
 
     async def back() -> bool:
-        return await deployed(cluster) == (OPERANDS | DISABLED, False)
+        return await deployed(cluster) == (OPERANDS | UNCHANGED, False)
 
     await cluster.until(back, "everybody back on the GPUs")
 
@@ -93,7 +96,7 @@ async def moved_and_back(cluster: Cluster) -> None:
 async def free(cluster: Cluster) -> None:
     """The node is as it was, and nothing was refused."""
     await not_quarantined(cluster, NODE)
-    assert await deployed(cluster) == (OPERANDS | DISABLED, False)
+    assert await deployed(cluster) == (OPERANDS | UNCHANGED, False)
     asked = [r for r in cluster.plane.requests.all if r.user.endswith(":gpuward-remediator")]
     assert [(r.verb, r.resource, r.code) for r in asked if r.code in {403, 422}] == []
 

@@ -203,3 +203,25 @@ def test_a_passed_job_goes_once_its_result_is_on_the_node_and_a_failed_one_is_ke
     of_pods = [selector for path, selector in world.gets[asked:] if path.endswith("/pods")]
     assert not any(LABEL_JOB in each for each in of_pods), "nobody reads what is known"
     assert not any(isinstance(w, SetValidated | DeleteTestJob) for _, w, _, _ in world.sent[sent:])
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_node_is_tested_by_a_template_that_requests_gpus_as_it_offers_them(
+    claims: bool,
+) -> None:
+    world = NewNodeWorld(nodes=3)
+    for name in ("n1", "n2"):
+        world.nodes[name]["status"]["allocatable"] = {"cpu": "8"}
+    world.nodes["n1"]["metadata"]["labels"]["gpuward.io/gpus"] = "8"
+    world.nodes["n2"]["metadata"]["labels"] |= {"gpuward.io/gpus": "8", "gpuward.io/mig": "all"}
+    if claims:
+        given = [{"name": "gpus", "resourceClaimTemplateName": "gpuward-validate"}]
+        spec = {**TEMPLATE["spec"], "resourceClaims": given}
+        world.templates["gpuward-validate"]["template"] = {"spec": spec}
+    assert world.sweep() == (["n1"] if claims else ["n0"])
+    (job,) = world.jobs.values()
+    requested = job["spec"]["template"]["spec"]["containers"][0].get("resources", {})
+    assert ("limits" in requested) is not claims
+    world.sweep_for(300)
+    tested = {name for name in world.nodes if world.validated(name)}
+    assert tested == ({"n1"} if claims else {"n0"})

@@ -83,6 +83,38 @@ def test_all_other_writes_are_denied(changes: dict[str, Any], why: str) -> None:
     assert why in denial
 
 
+def test_the_example_with_resource_claims_may_run_on_one_node() -> None:
+    path = DAEMONSET.parent / "docs" / "examples" / "validation-dra.yaml"
+    claim, template = yaml.safe_load_all(path.read_text("utf-8"))
+    made = job_of(
+        template["template"], name="s-validate-1", node="gpu-1", session="s", session_uid="u",
+        timeout_s=60,
+    )  # fmt: skip
+    assert refused(made) == []
+    pod = made["spec"]["template"]["spec"]
+    assert pod["resourceClaims"][0]["resourceClaimTemplateName"] == claim["metadata"]["name"]
+    assert "nodeName" not in pod, "the scheduler allocates its GPUs"
+    (affinity,) = pod["affinity"]["nodeAffinity"].values()
+    (term,) = affinity["nodeSelectorTerms"]
+    (field,) = term["matchFields"]
+    assert field["values"] == ["gpu-1"]
+    assert refused(
+        {
+            **made,
+            "spec": {
+                "template": {
+                    **made["spec"]["template"],
+                    "spec": {**pod, "priorityClassName": "high"},
+                }
+            },
+        }
+    )
+    for fields in ([], [{**field, "values": ["gpu-1", "gpu-2"]}]):
+        term["matchFields"] = fields
+        (denial,) = refused(made)
+        assert "on one named node" in denial
+
+
 def test_a_job_that_is_not_a_test_is_denied() -> None:
     other = job()
     other["metadata"]["name"] = "miner"
