@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from remediator.controller.gpus import DeviceClaims, FreeGpus
+from remediator.controller.gpus import DeviceClaims, DeviceSlices, FreeGpus
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches
@@ -17,6 +17,7 @@ from remediator.kube.clock import CallQueue, Clock
 from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
 from rules.api import object_name
+from rules.api.health import Holders
 from rules.api.metadata import ObjectMeta, OwnerReference
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.object_name import BadSegmentError
@@ -41,7 +42,9 @@ class DrainReader:
         self._api = api
         self._caches = caches
         self._owners = OwnerLookup(api, clock)
-        self._devices = DeviceClaims(api, clock)
+        groups = ApiGroups(api, clock)
+        self.slices = DeviceSlices(api, clock, groups)
+        self._devices = DeviceClaims(api, clock, groups, self.slices)
         self._free = FreeGpus(api, clock, caches)
         self._claims: dict[str, ClaimView] = {}
 
@@ -60,8 +63,15 @@ class DrainReader:
         """Return the pods of the node; `unreadable_pod` replaces a pod that cannot be decoded."""
         query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
-        found = await self._devices.counted(listed.found)
+        found = await self._devices.with_gpus(node, listed.found, self._holders(node))
         return (*found, *(unreadable_pod(name, node) for name in listed.unread))
+
+    def _holders(self, node: str) -> Holders | None:
+        """Return the kubelet's list of this boot of the node; None if the agent publishes none."""
+        health, view = self._caches.healths.items.get(node), self._caches.nodes.items.get(node)
+        if health is None or view is None or health.status.boot_id != view.boot_id:
+            return None
+        return health.status.holders
 
     async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
         """Return the node's pods, and the known owners by UID, those of its GPU pods included."""

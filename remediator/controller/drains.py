@@ -25,7 +25,7 @@ from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.catalog.reason import DrainScope
-from rules.drain import blockers, drain_plan
+from rules.drain import blockers, drain_plan, holdings
 from rules.drain import queue as pdb_queue
 from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.eviction import EvictionKind, EvictionOutcome, matching, needs_turn, no_answer
@@ -296,7 +296,8 @@ class Drains(EdgePart):
             return "its drain was stopped"
         if self._clock.elapsed() - drain.listed_at > _LIST_OLD_S:
             return "the node's pods could not be listed for over a minute"
-        return rule(pod, drain.input, self._policy(), self._clock.now())
+        known = holdings.as_listed(pod, drain.input.pods)
+        return rule(known, drain.input, self._policy(), self._clock.now())
 
     def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:
         if all(wanted.uid != eviction.uid for wanted in drain.wanted):

@@ -18,11 +18,13 @@ from remediator.kube.caches import Caches
 from remediator.kube.clock import Clock
 from remediator.kube.other_apis import ApiGroups
 from rules.api import object_name, resource_slices, workloads
+from rules.api.health import Holders
 from rules.api.object_name import BadSegmentError
 from rules.api.pods import PodView
 from rules.api.resource_slices import NodeDevices, ResourceSliceView
 from rules.api.workloads import ResourceClaimView
-from rules.drain import node_room
+from rules.drain import holdings, node_room
+from rules.drain.holdings import Listed
 from rules.drain.node_room import without_room
 
 _LOG = structlog.get_logger()
@@ -36,6 +38,9 @@ _SLICES_PAGE = 50
 _SLICES_PAGES = 4
 _NODES_KEPT = 100
 _KEPT = 5_000
+# The API server allows 32 devices in a claim. Pods have few claims.
+_MAX_RESULTS = 128
+_MAX_CLAIMS = 64
 _FRESH_S = 30.0
 # How long GPUs stay reserved for a pod. By then it runs on its new node or cannot be evicted.
 _PROMISED_S = 90.0
@@ -99,63 +104,6 @@ class FreeGpus:
         self._used, self._read_at = dict(used), self._clock.elapsed()
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    gpus: int
-    read_at: float
-
-
-class DeviceClaims:
-    """Reads which GPUs pods hold through ResourceClaims.
-
-    A cluster without dynamic resource allocation is never asked. Nothing here may fail a drain.
-    """
-
-    def __init__(self, api: Api, clock: Clock) -> None:
-        self._api = api
-        self._clock = clock
-        self._groups = ApiGroups(api, clock)
-        self._known: dict[tuple[str, str, str], _Known] = {}
-
-    async def counted(self, pods: Iterable[PodView]) -> tuple[PodView, ...]:
-        """The pods, with the GPUs that their claims hold."""
-        return tuple([await self._counted(pod) for pod in pods])
-
-    async def _counted(self, pod: PodView) -> PodView:
-        names = workloads.claim_names(pod)
-        if not names or pod.finished:
-            return pod
-        gpus = sum([await self._gpus(pod, name) for name in names])
-        return msgspec.structs.replace(pod, claimed_gpus=gpus) if gpus else pod
-
-    async def _gpus(self, pod: PodView, name: str) -> int:
-        key = (pod.uid, pod.metadata.namespace, name)
-        now, known = self._clock.elapsed(), self._known.get(key)
-        if known is None or now - known.read_at > _CLAIMS_FRESH_S:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            known = self._known[key] = _Known(await self._read(pod.metadata.namespace, name), now)
-        return known.gpus
-
-    async def _read(self, namespace: str, name: str) -> int:
-        version = (await self._groups.served()).get(_GROUP)
-        if version is None:
-            return 0
-        try:
-            path = object_name.api_path(
-                f"/apis/{_GROUP}/{version}/namespaces", namespace, "resourceclaims", name
-            )
-            claim = await self._api.get(path, ResourceClaimView)
-        except ApiError as error:
-            if error.answer.code == 404:
-                return 0
-            _LOG.warning("resource claim", claim=f"{namespace}/{name}", why=str(error))
-            return workloads.UNREADABLE_GPUS
-        except BadSegmentError:
-            return 0
-        return len(claim.gpus)
-
-
 class DeviceSlices:
     """Reads which GPU devices NVIDIA's DRA driver publishes for a node. An error is no devices."""
 
@@ -195,3 +143,74 @@ class DeviceSlices:
                 _LOG.warning("resource slices", node=node, why=str(error))
             return NodeDevices()
         return resource_slices.node_devices(node, slices.found, all_read=not slices.unread)
+
+
+class DeviceClaims:
+    """Reads which GPUs pods hold through ResourceClaims.
+
+    A cluster without dynamic resource allocation is never asked. Nothing here may fail a drain.
+    """
+
+    def __init__(self, api: Api, clock: Clock, groups: ApiGroups, slices: DeviceSlices) -> None:
+        self._api = api
+        self._clock = clock
+        self._groups = groups
+        self._slices = slices
+        self._known: dict[tuple[str, str, str], tuple[ResourceClaimView | None, float]] = {}
+
+    async def with_gpus(
+        self, node: str, pods: Iterable[PodView], holders: Holders | None
+    ) -> tuple[PodView, ...]:
+        """Return the node's pods with the number of GPUs of their claims and the GPUs they hold.
+        `holders` is the kubelet's list.
+        """
+        listed = holdings.listed_by_pod(holders)
+        read_at = holders.read_at if holders is not None else ""
+        return tuple([await self._with_gpus(node, pod, read_at, listed) for pod in pods])
+
+    async def _with_gpus(self, node: str, pod: PodView, read_at: str, listed: Listed) -> PodView:
+        names = () if pod.finished else holdings.claim_names(pod)
+        few = len(names) <= _MAX_CLAIMS
+        claims = {name: await self._claim(pod, name) if few else None for name in names}
+        gpus = sum(
+            len(claim.gpus) if claim is not None else workloads.UNREADABLE_GPUS
+            for claim in map(claims.get, workloads.claim_names(pod) if claims else ())
+        )
+        counted = msgspec.structs.replace(pod, claimed_gpus=gpus)
+        entries = holdings.entries_of(pod, read_at, listed)
+        by_device = any(entry.devices for entry in entries) or any(
+            claim is not None and claim.gpus for claim in claims.values()
+        )
+        devices = await self._slices.of(node) if by_device else NodeDevices()
+        held = holdings.held_by(counted, entries, claims, devices)
+        return msgspec.structs.replace(counted, held=held)
+
+    async def _claim(self, pod: PodView, name: str) -> ResourceClaimView | None:
+        """Return the claim, without devices if it does not exist; None if it is unreadable."""
+        key = (pod.uid, pod.metadata.namespace, name)
+        now, known = self._clock.elapsed(), self._known.get(key)
+        if known is None or now - known[1] > _CLAIMS_FRESH_S:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            known = self._known[key] = (await self._read(pod.metadata.namespace, name), now)
+        return known[0]
+
+    async def _read(self, namespace: str, name: str) -> ResourceClaimView | None:
+        served = await self._groups.served()
+        version = served.get(_GROUP)
+        if version is None:
+            # Nothing is served before the first answer of the API server.
+            return ResourceClaimView() if served else None
+        try:
+            path = object_name.api_path(
+                f"/apis/{_GROUP}/{version}/namespaces", namespace, "resourceclaims", name
+            )
+            claim = await self._api.get(path, ResourceClaimView)
+        except ApiError as error:
+            if error.answer.code == 404:
+                return ResourceClaimView()
+            _LOG.warning("resource claim", claim=f"{namespace}/{name}", why=str(error))
+            return None
+        except BadSegmentError:
+            return ResourceClaimView()
+        return claim if len(claim.results) <= _MAX_RESULTS and not claim.doubt else None

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from rules.api.metadata import LabelSelector, ObjectMeta, View
+from rules.api.metadata import DOUBT_FIELD, LabelSelector, ObjectMeta, View
 from rules.api.pods import PodView
-from rules.api.resource_slices import GPU_DRIVER
+from rules.api.resource_slices import GPU_DRIVER, DeviceAddress
 
 
 class PdbCondition(View, frozen=True, kw_only=True):
@@ -70,12 +70,19 @@ class DeviceResult(View, frozen=True, kw_only=True):
     """One device of an allocation."""
 
     driver: str = ""
+    pool: str = ""
+    device: str = ""
     admin_access: bool | None = None
 
     @property
     def is_gpu(self) -> bool:
         """Whether it is a GPU that is allocated exclusively."""
         return self.driver == GPU_DRIVER and not self.admin_access
+
+    @property
+    def address(self) -> DeviceAddress:
+        """What identifies the device in ResourceSlices."""
+        return DeviceAddress(self.driver, self.pool, self.device)
 
 
 class DeviceResults(View, frozen=True, kw_only=True):
@@ -101,29 +108,42 @@ class ResourceClaimView(View, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     status: ClaimStatus = ClaimStatus()
+    doubt: str = DOUBT_FIELD
+
+    @property
+    def results(self) -> tuple[DeviceResult, ...]:
+        """The devices that are allocated to it."""
+        allocation = self.status.allocation
+        return allocation.devices.results if allocation is not None else ()
 
     @property
     def gpus(self) -> tuple[DeviceResult, ...]:
         """The GPUs among its devices."""
-        allocation = self.status.allocation
-        results = allocation.devices.results if allocation is not None else ()
-        return tuple(result for result in results if result.is_gpu)
+        return tuple(result for result in self.results if result.is_gpu)
+
+    @property
+    def monitored_gpus(self) -> tuple[DeviceResult, ...]:
+        """The GPUs that are allocated to it for monitoring only."""
+        return tuple(r for r in self.results if r.driver == GPU_DRIVER and r.admin_access)
 
 
 def claim_names(pod: PodView) -> tuple[str, ...]:
-    """Return the names of the pod's existing claims, including one that the scheduler created for
-    extended resources.
-    """
+    """Return the names of the pod's existing claims whose GPUs add to those of its containers."""
     made = {
         status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses
     }
     named = [
         claim.resource_claim_name or made.get(claim.name) for claim in pod.spec.resource_claims
     ]
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None and not pod.gpus:
-        named.append(extended.resource_claim_name)
+    if not pod.gpus:
+        named.append(extended_claim(pod))
     return tuple(sorted({name for name in named if name}))
+
+
+def extended_claim(pod: PodView) -> str:
+    """Return the name of the claim that the scheduler created for the GPUs of its containers."""
+    extended = pod.status.extended_resource_claim_status
+    return extended.resource_claim_name if extended is not None else ""
 
 
 LABEL: Final = "label"

@@ -1,17 +1,20 @@
-"""A pod that holds its GPUs by a ResourceClaim is a GPU pod: for drain, room and gangs."""
+"""A pod that holds its GPUs by a ResourceClaim is a GPU pod, and it is known which it holds."""
 
 import pytest
 
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS
+from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.gpus import FreeGpus
 from rules.api.quarantine import Mode
 from rules.drain.gangs import gangs_of
 from rules.policy.policy import Policy
-from tests.support.cluster.made import made
+from tests.support.cluster.made import made, with_gpus
+from tests.support.cluster.slices import gpu_device, slice_spec
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
+from tests.support.remediator.kubectl_objects import HEALTHS
+from tests.support.remediator.scripted_server import until
 
 POLICY = Policy(mode=Mode.ENFORCE)
 DRIVER = "gpu.nvidia.com"
@@ -74,3 +77,61 @@ async def test_claims_that_may_not_be_read_are_taken_for_gpus_and_keep_no_pod(cl
         assert pods[0].gpus == 1
         free = FreeGpus(cluster.api, cluster.clock, setting.caches)
         assert await free.without_room("sick", pods) == frozenset()
+
+
+def listed(cluster):
+    return [r for r in cluster.server.requests.all if r.resource == "resourceslices"]
+
+
+async def test_the_gpus_of_claims_are_read_from_the_slices_of_the_node(cluster):
+    spec = slice_spec("sick", gpu_device(0), gpu_device(1))
+    await made(cluster.client, RESOURCE_SLICES, "sick", spec=spec)
+    await add_claim(cluster, "shared", pool="sick")
+    await add_claim(cluster, "foreign", pool="other")
+    for name, claim in (("one", "shared"), ("two", "shared"), ("three", "foreign")):
+        await add_pod(cluster, name, "sick", claim)
+    await made(cluster.client, PODS, "cpu", "default", spec=with_gpus("other", 0))
+    async with edge_world(cluster, POLICY) as setting:
+        look = DrainReader(cluster.api, cluster.clock, setting.caches)
+        held = {pod.metadata.name: pod.held for pod in await look.pods_on("sick")}
+        assert held == {"one": {"GPU-0"}, "two": {"GPU-0"}, "three": None}
+        assert [pod.held for pod in await look.pods_on("other")] == [frozenset()]
+        assert len(listed(cluster)) == 1
+
+
+@pytest.mark.parametrize("path", ["/resourceslices", "/resourceclaims", "^/apis$"])
+async def test_what_cannot_be_read_is_unknown_and_fails_no_drain(cluster, path):
+    spec = slice_spec("sick", gpu_device(0))
+    await made(cluster.client, RESOURCE_SLICES, "sick", spec=spec)
+    await add_claim(cluster, "one", pool="sick")
+    await add_pod(cluster, "trains", "sick", "one")
+    async with edge_world(cluster, POLICY) as setting:
+        refusal = ApiError(500, "InternalError", "no")
+        cluster.server.faults.fail(refusal, method="GET", path=path, times=None)
+        look = DrainReader(cluster.api, cluster.clock, setting.caches)
+        (pod,) = await look.pods_on("sick")
+        assert (pod.gpus, pod.held) == (1, None)
+
+
+async def test_the_list_of_the_kubelet_counts_for_this_boot_of_the_node(cluster):
+    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    await made(cluster.client, PODS, "trains", "default", spec=with_gpus("sick", 1), status=status)
+    holders = {
+        "readAt": "2026-01-01T00:01:00Z",
+        "complete": True,
+        "pods": [{"namespace": "default", "pod": "trains", "gpus": ["GPU-3"]}],
+    }
+    health = {"health": "Unhealthy", "bootID": "boot-1", "holders": holders}
+    await made(cluster.client, HEALTHS, "sick", status=health)
+    async with edge_world(cluster, POLICY) as setting:
+        await until(lambda: "sick" in setting.caches.healths.items)
+        look = DrainReader(cluster.api, cluster.clock, setting.caches)
+        (pod,) = await look.pods_on("sick")
+        assert pod.held == {"GPU-3"}
+        earlier = {**await cluster.client.get(HEALTHS, "sick")}
+        earlier["status"] = {**health, "bootID": "boot-0"}
+        await cluster.client.update_status(HEALTHS, earlier)
+        await until(lambda: setting.caches.healths.items["sick"].status.boot_id == "boot-0")
+        (pod,) = await look.pods_on("sick")
+        assert pod.held is None
+        assert not listed(cluster)
