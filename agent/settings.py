@@ -53,6 +53,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     dcgm: str
     poll_s: float = 15.0
     udev: str = "off"
+    pod_resources: str = "off"
     kubeconfig: str = ""
     node_name: str = ""
     listen: str = "off"
@@ -128,6 +129,12 @@ def add_options(
         "udev", "auto", "auto|off",
         "listen to udev for PCI devices that appear or disappear; auto: if udev is available",
         type=_one_of("auto", "off"),
+    )  # fmt: skip
+    add(
+        "pod-resources", "auto", "auto|PATH|off",
+        "socket of the kubelet's PodResources API, which reports the pods that hold GPUs; auto:"
+        " /var/lib/kubelet/pod-resources/kubelet.sock if it exists",
+        type=_pod_resources,
     )  # fmt: skip
     add(
         "kubeconfig", "", "FILE",
@@ -219,6 +226,10 @@ def _url_or_off(text: str) -> str:
     if text != "off" and not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"{text!r} is not off or an http(s) URL")
     return text
+
+
+def _pod_resources(text: str) -> str:
+    return text if text.startswith("/") else _one_of("auto", "/PATH", "off")(text)
 
 
 def _truth(text: str) -> bool:

@@ -17,6 +17,7 @@ from agent.nvml.messages import Note, NvmlStatus
 from agent.publish.publish import Accepted, Known, Publisher, Trouble, Wanted
 from rules.judge import health_object, judge, messages
 from rules.judge import observation as facts
+from rules.judge.facts import holders
 from rules.judge.health_object import Difference, Publication
 from rules.judge.judge import Change, ChangeKind
 
@@ -36,6 +37,7 @@ SOURCE_OF: dict[type, facts.SourceName] = {
     facts.DcgmSeen: facts.SourceName.DCGM,
     facts.PciSeen: facts.SourceName.PCI,
     facts.HostSeen: facts.SourceName.HOST,
+    facts.PodResourcesSeen: facts.SourceName.POD_RESOURCES,
 }
 
 
@@ -76,6 +78,7 @@ class JudgingLoop:
         self._published_at = time.monotonic()
         self._stops: list[Stop] = []
         self._released = False
+        self._holders_wanted = False
         self._reread_at = 0.0
         self._beat = time.monotonic()
         self.heard_at: dict[facts.SourceName, float] = {}
@@ -209,6 +212,10 @@ class JudgingLoop:
             self._reread_at = now + REREAD_SPACING_S
             self._collectors.nvml.request_refresh()
         self._stand_down()
+        wanted = holders.wanted(self._judgement.state)
+        if wanted != self._holders_wanted:
+            self._holders_wanted = wanted
+            self._collectors.want_holders(wanted)
 
     def _stand_down(self) -> None:
         """Release the driver or use it again, as the state requires."""

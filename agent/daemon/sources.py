@@ -27,6 +27,7 @@ from agent.sources.machine import (
     UdevMonitor,
     simulated,
 )
+from agent.sources.pod_resources import PodResourcesPoller
 from rules.judge import observation as facts
 
 SIMULATED = "sim:"
@@ -39,7 +40,7 @@ class CollectorsError(SettingsError):
 
 
 class Collectors:
-    """The collectors of kernel log, NVML, machine, udev and dcgm-exporter.
+    """The collectors of kernel log, NVML, machine, udev, dcgm-exporter and PodResources.
 
     `udev` creates the monitor of PCI changes from its callbacks. Raises CollectorsError.
     """
@@ -68,6 +69,9 @@ class Collectors:
             self.dcgm = DcgmScraper(
                 settings.dcgm, event_queue.put, user_agent=USER_AGENT, every_s=settings.poll_s
             )
+        self._pod_resources: PodResourcesPoller | None = None
+        if settings.pod_resources != "off":
+            self._pod_resources = PodResourcesPoller(settings.pod_resources, event_queue.put)
         self._log: OpenedLog | None = None
         self._log_lock = threading.Lock()
         self._log_closed = False
@@ -82,6 +86,10 @@ class Collectors:
             self.dcgm.start()
         else:
             self._source(facts.SourceName.DCGM, facts.SourceState.ABSENT, "Off")
+        if self._pod_resources is not None:
+            self._pod_resources.start()
+        else:
+            self._source(facts.SourceName.POD_RESOURCES, facts.SourceState.ABSENT, "Off")
         self._timeout = threading.Timer(past_within_s, self.open_log)
         self._timeout.daemon = True
         self._timeout.start()
@@ -123,6 +131,13 @@ class Collectors:
         if self.dcgm is not None:
             self.dcgm.scrape_now()
 
+    def want_holders(self, wanted: bool) -> None:
+        """Read which pods hold GPUs every 10 s, with the MIG devices of now; or stop that."""
+        if self._pod_resources is not None:
+            self._pod_resources.want(wanted)
+            if wanted:
+                self.nvml.request_refresh()
+
     def close_log(self) -> None:
         """Stop reading the kernel log; it adds no facts after this."""
         with self._log_lock:
@@ -138,6 +153,8 @@ class Collectors:
             self._udev.close()
         if self.dcgm is not None:
             self.dcgm.close()
+        if self._pod_resources is not None:
+            self._pod_resources.close()
         return self.nvml.close(nvml_grace_s)
 
     def _put_kernel_fact(

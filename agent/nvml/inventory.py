@@ -126,6 +126,8 @@ def text(function: Callable[..., str], *arguments: Any) -> str:
 
 
 MAX_LINKS = 36
+MAX_MIG_DEVICES = 16
+"""Twice as many as any GPU has."""
 GUESTS = {1: "passthrough", 2: "vgpu"}
 """Values of nvmlGpuVirtualizationMode_t in a guest."""
 
@@ -187,7 +189,8 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
     pci = call.text(
         "nvmlDeviceGetPciInfo_v3", lambda: nvml.nvmlDeviceGetPciInfo(handle).busId, gpu=uuid
     )
-    mig = call("nvmlDeviceGetMigMode", nvml.nvmlDeviceGetMigMode, handle, gpu=uuid)
+    mode = call("nvmlDeviceGetMigMode", nvml.nvmlDeviceGetMigMode, handle, gpu=uuid)
+    mig = None if isinstance(mode, Failed) else bool(mode[0])
     architecture = number("nvmlDeviceGetArchitecture")
     return Device(
         index=index,
@@ -200,11 +203,31 @@ def _describe(call: Caller, index: int, handle: Any) -> Device:
         module_id=number("nvmlDeviceGetModuleId"),
         minor=number("nvmlDeviceGetMinorNumber"),
         architecture=architecture,
-        mig_mode=None if isinstance(mig, Failed) else bool(mig[0]),
+        mig_mode=mig,
+        mig_devices=_mig_devices(call, handle, uuid) if mig else (),
         numa=_numa(call, handle, uuid),
         links=_links(call, handle, uuid),
         events=number("nvmlDeviceGetSupportedEventTypes") or 0,
     )
+
+
+def _mig_devices(call: Caller, handle: Any, uuid: str) -> tuple[str, ...]:
+    """Return the UUIDs of the MIG devices of a GPU."""
+    count = call.number(
+        "nvmlDeviceGetMaxMigDeviceCount", nvml.nvmlDeviceGetMaxMigDeviceCount, handle, gpu=uuid
+    )
+    found = []
+    for index in range(min(count or 0, MAX_MIG_DEVICES)):
+        device = call(
+            "nvmlDeviceGetMigDeviceHandleByIndex",
+            nvml.nvmlDeviceGetMigDeviceHandleByIndex,
+            handle,
+            index,
+            gpu=uuid,
+        )
+        if not isinstance(device, Failed):  # the places of devices that were removed are empty
+            found.append(call.text("nvmlDeviceGetUUID", nvml.nvmlDeviceGetUUID, device, gpu=uuid))
+    return tuple(filter(None, found))
 
 
 def _numa(call: Caller, handle: Any, uuid: str) -> int | None:

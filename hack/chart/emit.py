@@ -110,15 +110,30 @@ def _field(key: str, node: Node, indent: int) -> Iterator[str]:
         yield f"{name} {{{{ toJson . }}}}"
         yield "{{- end }}"
     elif _nested(node):
+        needed = _needed(node)
+        if needed:
+            yield f"{{{{- if {holds(needed)} }}}}"
         yield name
         deeper = isinstance(node, Items) or (
             isinstance(node, Plain) and isinstance(node.value, list)
         )
         yield from _lines(node, indent if deeper else indent + STEP)
+        if needed:
+            yield "{{- end }}"
     elif isinstance(node, Plain) and isinstance(node.value, str) and "\n" in node.value:
         yield from _text(name, node.value, indent + STEP)
     elif isinstance(node, Plain):
         yield f"{name} {_scalar(node.value)}"
+
+
+def _needed(node: Node) -> tuple[str, ...]:
+    """The conditions of a list that is empty without them."""
+    items = node.items if isinstance(node, Items) else ()
+    choices = [item for item in items if isinstance(item, Choice) and item.base is MISSING]
+    if len(choices) < len(items):
+        return ()
+    branches = (branch for item in choices for branch in item.branches)
+    return tuple(dict.fromkeys(c for cs, value in branches if value is not MISSING for c in cs))
 
 
 def _text(name: str, value: str, indent: int) -> Iterator[str]:

@@ -62,6 +62,10 @@ def merge(base: Any, variants: Mapping[Condition, Any]) -> Node:
     changed = {c: v for c, v in variants.items() if v is MISSING or v != base}
     if not changed:
         return Plain(base)
+    added = [value for value in changed.values() if value is not MISSING]
+    if base is MISSING and len(added) > 1 and all(isinstance(value, list) for value in added):
+        # Components that add to a list which base lacks.
+        return merge([], {c: [] if v is MISSING else v for c, v in variants.items()})
     values = [base, *changed.values()]
     if all(isinstance(value, dict) for value in values):
         keys = dict.fromkeys(key for value in values for key in value)

@@ -11,14 +11,17 @@ from typing import Any, Final
 import msgspec
 
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
-from rules.api.names import COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE, COMPONENT_VALIDATE
+from rules.api.names import (
+    COMPONENT_RESET_GPU,
+    COMPONENT_RESTART_NODE,
+    COMPONENT_VALIDATE,
+    is_gpu,
+)
 
 LABEL_NAME: Final = "app.kubernetes.io/name"
 LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 _JOBS: Final = frozenset({COMPONENT_VALIDATE, COMPONENT_RESET_GPU, COMPONENT_RESTART_NODE})
-_GPU: Final = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"})
 _VENDOR: Final = "nvidia.com/"
-_MIG: Final = "nvidia.com/mig-"
 # As the API server writes whole numbers: 1000 comes back as 1k.
 _SUFFIX: Final = {"k": 1_000, "M": 1_000_000, "Ki": 1_024, "Mi": 1_048_576}
 
@@ -50,7 +53,7 @@ def passed_through(containers: Iterable[Container]) -> int:
         _count(amount)
         for container in containers
         for name, amount in container.resources.limits.items()
-        if name.startswith(_VENDOR) and name not in _GPU and not name.startswith(_MIG)
+        if name.startswith(_VENDOR) and not is_gpu(name)
     )
     return sum(devices)
 
@@ -59,7 +62,7 @@ def gpu_amounts(amounts: Mapping[str, str]) -> dict[str, int]:
     """Return the GPU resources in `amounts`, by name."""
     found = {}
     for name, amount in amounts.items():
-        if name in _GPU or name.startswith(_MIG):
+        if is_gpu(name):
             found[name] = _count(amount)
     return found
 

@@ -25,6 +25,7 @@ from rules.api.health import (
 from rules.api.object_name import RefusedLabel
 from rules.catalog import reasons
 from rules.judge import health_status, wire
+from rules.judge.facts import holders
 from rules.judge.health_status import Assessment, GpuAssessment, Health
 from rules.judge.incident import in_order
 from rules.judge.observation import SourceState
@@ -87,6 +88,7 @@ def fitted(status: HealthStatus, limit: int = SOFT_LIMIT_BYTES) -> HealthStatus:
         lambda status: _without_last(status, limit, closed_only=True),
         lambda status: _with_lines(status, 1),
         lambda status: _with_lines(status, 0),
+        _without_holders,
         lambda status: msgspec.structs.replace(status, ledger=status.ledger[:_FEW_ENTRIES]),
         lambda status: _without_last(status, limit, closed_only=False),
     )
@@ -105,6 +107,11 @@ def _without_readings(status: HealthStatus) -> HealthStatus:
         for gpu in status.gpus
     )
     return msgspec.structs.replace(status, gpus=gpus)
+
+
+def _without_holders(status: HealthStatus) -> HealthStatus:
+    known = status.holders
+    return msgspec.structs.replace(status, holders=known and holders.incomplete(known, "NoRoom"))
 
 
 def _with_lines(status: HealthStatus, most: int, *, closed_only: bool = False) -> HealthStatus:
@@ -177,7 +184,7 @@ class Difference(StrEnum):
 
     NONE = "None"
     REFRESHED = "Refreshed"
-    """Readings: with the next write, which they do not cause."""
+    """Readings and `holders.readAt`: with the next write, which they do not cause."""
     RIDES_ALONG = "RidesAlong"
     """Counts and times: within `RIDE_ALONG_S`."""
     SOON = "Soon"
@@ -222,6 +229,7 @@ def publish(state: NodeState, judged: Assessment, now: float, identity: Identity
         incidents=tuple(wire.to_wire(incident) for incident in in_order(state.incidents)),
         ledger=wire.ledger_to_wire(state.ledger),
         dropped=state.dropped,
+        holders=holders.published(state, now),
     )
     return Publication(
         status=fitted(status),
@@ -241,18 +249,22 @@ def differs(old: Publication | None, new: Publication) -> Difference:
         return Difference.SOON
     if _lasting(old.status) != _lasting(new.status) or old.conditions != new.conditions:
         return Difference.RIDES_ALONG
-    return Difference.NONE if old.status.gpus == new.status.gpus else Difference.REFRESHED
+    same = (old.status.gpus, old.status.holders) == (new.status.gpus, new.status.holders)
+    return Difference.NONE if same else Difference.REFRESHED
 
 
 def _lasting(status: HealthStatus) -> HealthStatus:
     """Return the status without fields whose changes need no writes."""
-    return msgspec.structs.replace(_without_readings(status), observed_at="", cursor=Cursor())
+    return msgspec.structs.replace(
+        _without_readings(status), observed_at="", cursor=Cursor(), holders=None
+    )
 
 
 def _noted(status: HealthStatus) -> tuple[object, ...]:
-    """Return the message and the incidents without counts and times."""
+    """Return the message, the holders and the incidents without counts and times."""
     return (
         status.message,
+        status.holders and msgspec.structs.replace(status.holders, read_at=""),
         tuple(
             msgspec.structs.replace(incident, count=0, last_seen="", held_since="")
             for incident in status.incidents

@@ -215,6 +215,8 @@ def _take(on: Judging, seen: facts.Observation) -> Judging:
             return sources.take_node(on, seen)
         case facts.HostSeen():
             return sources.take_host(on, seen)
+        case facts.PodResourcesSeen():
+            return on.replace(pod_resources=seen)
     return on
 
 

@@ -43,6 +43,7 @@ class SourceName(StrEnum):
     PCI = "pci"
     UDEV = "udev"
     HOST = "host"
+    POD_RESOURCES = "pod-resources"
 
 
 class Service(StrEnum):
@@ -114,6 +115,8 @@ class GpuSeen(msgspec.Struct, frozen=True, kw_only=True):
     minor: int | None = None
     architecture: int | None = None
     mig_mode: bool | None = None
+    mig_devices: tuple[str, ...] = ()
+    """UUIDs of its MIG devices."""
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -222,6 +225,32 @@ class DcgmSeen(msgspec.Struct, frozen=True, kw_only=True):
     energy: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
+class AssignedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A device of Dynamic Resource Allocation; `claim` is in the namespace of the pod."""
+
+    driver: str
+    pool: str
+    device: str
+    claim: str
+
+
+class PodDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod and its devices: (resource, device ID) of device plugins, and those of DRA."""
+
+    namespace: str
+    pod: str
+    plugin: tuple[tuple[str, str], ...] = ()
+    dra: tuple[AssignedDevice, ...] = ()
+
+
+class PodResourcesSeen(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The pods with devices, as the kubelet reports them; `cut` if there were too many."""
+
+    at: float
+    pods: tuple[PodDevices, ...]
+    cut: bool = False
+
+
 class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the Node object that the assessment reads."""
 
@@ -278,5 +307,6 @@ Observation: TypeAlias = (
     | DcgmSeen
     | NodeSeen
     | HostSeen
+    | PodResourcesSeen
     | Tick
 )

@@ -26,6 +26,7 @@ from rules.judge.observation import (
     DcgmSeen,
     GpuSeen,
     PciFunction,
+    PodResourcesSeen,
     Service,
     SourceName,
     SourceState,
@@ -213,6 +214,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
     dcgm_changed_at: float | None = None
     """When the values of the page last changed; None before the first page."""
     ledger: Ledger = kept(default_factory=dict)
+    pod_resources: PodResourcesSeen | None = None
 
     def source(self, name: SourceName) -> SourceState | None:
         """Return the state of a data source; None while it has not reported."""

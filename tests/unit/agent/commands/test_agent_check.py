@@ -69,7 +69,7 @@ def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [line.split()[0] for line in lines[6:14]] == list("01234567")
     assert lines[-2:] == [
         "data sources up: host, kernel-log, nvml, pci",
-        "not available: dcgm-exporter (Off), udev (Off)",
+        "not available: dcgm-exporter (Off), pod-resources (Off), udev (Off)",
     ]
 
 

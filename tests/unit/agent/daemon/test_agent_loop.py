@@ -49,6 +49,9 @@ class Recorded:
     def open_log(self, boot_id: str, after: int) -> None:
         self.asked.append("past known")
 
+    def want_holders(self, wanted: bool) -> None:
+        self.asked.append("holders" if wanted else "no holders")
+
     def request_refresh(self) -> None:
         self.asked.append("refresh")
 
@@ -201,3 +204,10 @@ def test_an_unchanged_health_status_is_not_submitted_again(agent: Agent) -> None
     before = len(agent.outside.submitted)
     agent.take(node())
     assert len(agent.outside.submitted) == before
+
+
+def test_holders_are_wanted_while_an_incident_asks_for_an_action(agent: Agent) -> None:
+    agent.take(Known(status=None), line(XID79.replace("79", "31")))
+    assert "holders" not in agent.outside.asked
+    agent.take(line(sequence=2), line(sequence=3))
+    assert agent.outside.asked.count("holders") == 1
