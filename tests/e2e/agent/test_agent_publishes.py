@@ -11,6 +11,7 @@ from hack.sim.cluster.resource import MERGE_PATCH, NODES
 from hack.sim.driver import NODES as DESCRIPTIONS
 from hack.sim.driver import set_gpu
 from tests.support.agent.agent_process import XID79, AgentProcess, AgentRestarted, running
+from tests.support.agent.kubelet import Kubelet, pod
 
 NODE = "gpu-1"
 PCI = "0000:3b:00"
@@ -140,6 +141,44 @@ async def test_a_fault_that_only_nvml_sees_reaches_the_node(
         await seen.condition("GPUHealthy", "False", "RowRemapFailure")
         health = await seen.health("Unhealthy")
         assert health["status"]["gpusHealthy"] == "7/8"
+
+
+async def test_the_holders_and_readings_of_a_faulty_gpu_are_published(
+    cluster, seen: Seen, tmp_path: Path
+) -> None:
+    description = tmp_path / "node.yaml"
+    description.write_bytes((DESCRIPTIONS / "h100-8-mig.yaml").read_bytes())
+    first, second = (f"GPU-7c4b2e3{n}-8c1e-4b57-9f60-1b52d3e8f20{n}" for n in (0, 3))
+    agent = AgentProcess(
+        tmp_path,
+        cluster.plane.kubeconfig,
+        NODE,
+        **{"nvml": f"sim:{description}", "poll": "1", "pod-resources": f"{tmp_path}/kubelet.sock"},
+    )
+
+    async def held() -> dict[str, Any] | None:
+        status = (await seen.health("Unhealthy"))["status"]
+        return status if status.get("holders", {}).get("complete") else None
+
+    with Kubelet(tmp_path / "kubelet.sock") as kubelet, running(agent):
+        kubelet.pods = [
+            pod(
+                "mig",
+                "MIG-0a000002-2f1e-5c7d-8a90-b0c1d2e30002",
+                resource="nvidia.com/mig-1g.10gb",
+            ),
+            pod("entire", second),
+        ]
+        await seen.source("pod-resources", "Up")
+        await seen.condition("GPUHealthy", "True", "AllChecksPassing")
+        agent.kernel_line(XID79.format(pci="0000:1b:00"))
+        status = await cluster.until(held, "holders")
+    assert [(each["pod"], each["gpus"]) for each in status["holders"]["pods"]] == [
+        ("mig", [first]),
+        ("entire", [second]),
+    ]
+    read = {gpu["uuid"]: gpu["readings"] for gpu in status["gpus"] if "readings" in gpu}
+    assert (read.keys(), read[first]["temperatureCelsius"]) == ({first}, 36)
 
 
 async def test_the_driver_is_released_on_an_operator_request(
