@@ -1,16 +1,21 @@
 """A pod that holds its GPUs by a ResourceClaim is a GPU pod, and it is known which it holds."""
 
+import msgspec
 import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from hack.sim.proxy.faults import Fault
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.gpus import FreeGpus
 from rules.api.quarantine import Mode
+from rules.api.writes import Evicting
+from rules.catalog.reason import DrainScope
 from rules.drain.gangs import gangs_of
 from rules.policy.policy import Policy
 from tests.support.cluster.made import made, with_gpus
 from tests.support.cluster.slices import gpu_device, slice_spec
+from tests.support.remediator.draining import draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world
 from tests.support.remediator.kubectl_objects import HEALTHS
@@ -135,3 +140,20 @@ async def test_the_list_of_the_kubelet_counts_for_this_boot_of_the_node(cluster)
         (pod,) = await look.pods_on("sick")
         assert pod.held is None
         assert not listed(cluster)
+
+
+async def test_a_pod_with_a_claim_is_a_gpu_pod_when_it_is_read_again_to_be_evicted(cluster):
+    await add_claim(cluster, "one", pool="sick")
+    await add_pod(cluster, "trains", "sick", "one")
+    async with draining(cluster) as setting:
+        drain = msgspec.structs.replace(setting.policy.drain, scope=DrainScope.GPU_PODS)
+        setting.policy = msgspec.structs.replace(setting.policy, drain=drain)
+        await setting.add_session("sick")
+        slow = Fault(
+            method="GET", path="/api/v1/nodes/sick$", action="delay", delay_s=2.0, times=1
+        )
+        cluster.server.faults.add(slow)
+        setting.drains.steer("sick", Evicting.GO)
+        await until(lambda: setting.memory("sick") and setting.memory("sick").evicted == 1)
+        reads = [r for r in cluster.server.requests.all if r.resource == "pods"]
+        assert any(r.name == "trains" and r.verb == "get" for r in reads)
