@@ -336,8 +336,8 @@ FIELDS: dict[str, Field] = {
     "ValidationAttempt.bootID": Field("Boot that it tests.", 64),
     "ValidationAttempt.jobUID": Field("UID of its Job.", 64),
     "ValidationAttempt.state": Field(
-        "Planned, Asked, Passed, Failed, Unknown, Outdated or Withdrawn. Only Passed "
-        "releases a node.",
+        "Planned, Asked, Passed, Failed, Unknown, Outdated, Withdrawn or Skipped. Only "
+        "Passed and Skipped release a node.",
         16,
     ),
     "ValidationAttempt.verdict": Field("pass, degraded, fail or unknown.", 16),

@@ -292,6 +292,8 @@ class ValidationState(enum.StrEnum):
     """It passed, but a cause returned later."""
     WITHDRAWN = "Withdrawn"
     """Not needed any more, or an operator ended the session first."""
+    SKIPPED = "Skipped"
+    """Pods use the other GPUs of the node, and the test cannot run on single GPUs."""
 
 
 class ValidationCheck(Wire, frozen=True):

@@ -64,6 +64,19 @@ def accused_gpus(session: QuarantineView, health: HealthView | None) -> frozense
     return frozenset(ladder.accused_by(session, health))
 
 
+def repaired_part(
+    session: QuarantineView, drain: DrainStatus | None, health: HealthView | None
+) -> frozenset[str] | None:
+    """Return the accused GPUs that are present if pods may use the node's other GPUs; None if the
+    drain evicted all pods with GPUs.
+    """
+    drained = recorded(drain)
+    if drained is None or drained.scope is not DrainScope.HOLDERS:
+        return None
+    present = {gpu.uuid for gpu in health.status.gpus} if health is not None else set()
+    return accused_gpus(session, health) & present
+
+
 def recorded(drain: DrainStatus | None) -> ScopeChoice | None:
     """Return the scope of a drain that has begun; None before. Older releases recorded none and
     emptied the node, and an unknown scope counts as the widest.

@@ -1,7 +1,8 @@
 """The Job of a test under load and the PodTemplate that it is made from."""
 
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,11 @@ LABEL_NEW_NODE: Final = f"{names.PREFIX}/new-node-test"
 NEW_NODE_PRIORITY: Final = "gpuward-new-node-test"
 """A PriorityClass of -100000, which component `validate` installs."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
+ANNOTATION_SINGLE: Final = f"{names.PREFIX}/tests-single-gpus"
+"""`true` on a PodTemplate whose test is also valid on a part of the node's GPUs."""
+VISIBLE_GPUS: Final = "NVIDIA_VISIBLE_DEVICES"
+"""Variable from which NVIDIA's container runtime gives a container its GPUs."""
+_UUID: Final = re.compile(r"GPU-[A-Za-z0-9-]{1,92}")
 _TROUBLE: Final = ("node.kubernetes.io/", names.TAINT_QUARANTINE)
 KEPT_S: Final = 86_400
 """How long an ended Job is kept for inspection; its result is in the session."""
@@ -166,6 +172,38 @@ def new_node_job_of(
     }
     meta = {"annotations": notes, "labels": {LABEL_NEW_NODE: "true"}}
     return _job(template, name, meta, spec, tolerations, timeout_s)
+
+
+def limited_to(
+    template: PodTemplateView, gpus: Collection[str] | None
+) -> Mapping[str, Any] | None:
+    """Return the template with only these GPUs visible in its containers, all of them for None.
+
+    None if its test is not valid on a part of the GPUs, or cannot be limited to them.
+    """
+    if gpus is None:
+        return template.template
+    allowed = template.metadata.annotations.get(ANNOTATION_SINGLE) == "true"
+    if not allowed or claims_gpus(template.template) or not gpus:
+        return None
+    if not all(_UUID.fullmatch(uuid) for uuid in gpus):
+        return None
+    spec = dict(_mapping(template.template.get("spec")))
+    only = {"name": VISIBLE_GPUS, "value": ",".join(sorted(gpus))}
+    for kind in ("initContainers", "containers"):
+        if kind in spec:
+            spec[kind] = [
+                {
+                    **one,
+                    "env": [*(e for e in _mappings(one.get("env")) if not _sets_gpus(e)), only],
+                }
+                for one in _mappings(spec[kind])
+            ]
+    return {**template.template, "spec": spec}
+
+
+def _sets_gpus(variable: Mapping[str, Any]) -> bool:
+    return variable.get("name") == VISIBLE_GPUS
 
 
 def claims_gpus(template: Mapping[str, Any]) -> bool:

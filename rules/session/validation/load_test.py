@@ -14,7 +14,6 @@ from rules.api.quarantine import (
     Phase,
     QuarantineStatus,
     ValidationAttempt,
-    ValidationCheck,
     ValidationState,
 )
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob
@@ -23,7 +22,7 @@ from rules.catalog import reason
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Validation
-from rules.session import halts
+from rules.session import drain_scope, halts
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair import readiness
@@ -36,10 +35,11 @@ from rules.session.validation.result import (
     by_severity,
     changed,
     failed_cause,
+    is_done,
     is_ours,
+    kept_check,
     latest,
     outcome_of,
-    passed_at,
     under_way,
     unknown_in_a_row,
 )
@@ -81,7 +81,8 @@ def tested_first(
             return _held(case, touched(status, validation=others), lost)
         return _follow(case, status, test, _not_now(case, halt, no_data))
     choice = wanted(case)
-    if choice is None or passed_at(status, case.node.boot_id) is not None:
+    part = drain_scope.repaired_part(case.session, status.drain, case.seen.health)
+    if choice is None or is_done(status, case.node.boot_id, in_part=part is not None):
         return None
     if failed_cause(case.session) is not None:
         if reason.level_rank(case.policy.level_of(REASON, Level.DRAIN)) <= Level.REPORT.rank:
@@ -272,8 +273,11 @@ def _make(
     template = case.seen.job.template if case.seen.job is not None else None
     write = None
     if template is not None:
+        part = drain_scope.repaired_part(case.session, status.drain, case.seen.health)
+        if (chosen := jobs.limited_to(template, part)) is None:
+            return _skipped(case, status, test)
         body = jobs.job_of(
-            template.template,
+            chosen,
             name=test.object,
             node=case.node.name,
             session=case.session.name,
@@ -322,6 +326,14 @@ def _withdrawn(
     return _reported(case, status, "WithdrawTest", f"its test waits: {why}", wake_s=0.0)
 
 
+def _skipped(case: Case, status: QuarantineStatus, test: ValidationAttempt) -> Decision:
+    """Return the decision that records why the test cannot run next to other pods."""
+    why = f"pods use its other GPUs, and PodTemplate {test.template} cannot test single GPUs"
+    status = changed(status, _over(case, test, ValidationState.SKIPPED, why))
+    status = st.noted(status, "TestSkipped", f"not tested under load: {why}", case.now)
+    return _reported(case, status, "SkipTest", f"not tested under load: {why}", wake_s=0.0)
+
+
 def _nothing(why: str) -> Result:
     return Result(assessment=Assessment.UNKNOWN, message=why)
 
@@ -340,19 +352,7 @@ def _over(
         ended_at=timestamps.format_time(case.now),
         result=assessment,
         message=messages.bounded(message)[:512],
-        checks=tuple(_kept(check) for check in checks),
-    )
-
-
-def _kept(check: Check) -> ValidationCheck:
-    return ValidationCheck(
-        id=check.id[:64],
-        gpu=check.gpu[:96],
-        result=str(check.assessment),
-        value=check.value,
-        unit=check.unit[:32],
-        floor=check.floor,
-        note=messages.shortened(check.note, 256),
+        checks=tuple(kept_check(check) for check in checks),
     )
 
 

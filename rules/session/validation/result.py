@@ -21,6 +21,7 @@ from rules.api.quarantine import (
     QuarantineStatus,
     RepairState,
     ValidationAttempt,
+    ValidationCheck,
     ValidationState,
 )
 from rules.catalog.reason import Severity
@@ -142,6 +143,19 @@ def _finite(check: Check) -> bool:
     return not (low or high)
 
 
+def kept_check(check: Check) -> ValidationCheck:
+    """Return the check as it is recorded in the session."""
+    return ValidationCheck(
+        id=check.id[:64],
+        gpu=check.gpu[:96],
+        result=str(check.assessment),
+        value=check.value,
+        unit=check.unit[:32],
+        floor=check.floor,
+        note=messages.shortened(check.note, 256),
+    )
+
+
 def _shown(check: Check) -> Check:
     """Return the check with texts of a bounded length."""
     texts = {
@@ -254,6 +268,17 @@ def passed_at(status: QuarantineStatus, boot_id: str) -> float | None:
     if last is None or last.state != ValidationState.PASSED or last.boot_id != boot_id:
         return None
     return timestamps.parse_time(last.ended_at)
+
+
+def is_done(status: QuarantineStatus, boot_id: str, *, in_part: bool) -> bool:
+    """Return whether the last test passed in this boot, or was skipped and the drain was still
+    `in_part` of the GPUs.
+    """
+    if passed_at(status, boot_id) is not None:
+        return True
+    last = latest(status)
+    skipped = (ValidationState.SKIPPED, boot_id)
+    return in_part and last is not None and (last.state, last.boot_id) == skipped
 
 
 def unknown_in_a_row(status: QuarantineStatus) -> int:
