@@ -26,6 +26,13 @@ Read = Callable[[Any, int], Values]
 
 HOPPER = 9
 FABRIC_V3_BRANCH = 580
+FABRIC_V4_BRANCH = 615
+_OTHER_VERSION = (
+    nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    nvml.NVML_ERROR_NOT_SUPPORTED,
+    nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+)
+"""Codes of a library or a GPU that has another version of a call or structure only."""
 
 
 def _bound(name: str) -> Any:
@@ -143,6 +150,34 @@ def _fabric_v3(handle: Any, _: int) -> Values:
     return {**_fabric(handle, info), Signal.FABRIC_HEALTH_SUMMARY: info.healthSummary}
 
 
+def _fabric_v4(handle: Any, links: int) -> Values:
+    """Return the fabric by the newest structure that the library and the GPU have."""
+    try:
+        info = _bound("c_nvmlGpuFabricInfo_v4_t")()
+        _bound("nvmlDeviceGetGpuFabricInfo_v4")(handle, byref(info))
+    except nvml.NVMLError as error:
+        if error.value not in _OTHER_VERSION:
+            raise
+        try:
+            return _fabric_v3(handle, links)
+        except nvml.NVMLError as older:
+            if older.value not in _OTHER_VERSION:
+                raise
+            return _fabric_v2(handle, links)
+    pointers = nvml.NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER
+    known = info.cliques[: min(info.numCliques, len(info.cliques))]
+    cliques = [clique.id for clique in known if clique.type == pointers]
+    return {
+        Signal.FABRIC_STATE: info.state,
+        Signal.FABRIC_STATUS: info.status,
+        # The clique of earlier versions. Source: NVML reference, nvmlGpuFabricInfo_v4_t.
+        Signal.FABRIC_CLIQUE: cliques[0] if cliques else Absent(nvml.NVML_ERROR_NO_DATA),
+        Signal.FABRIC_CLUSTER: _uuid(bytes(info.clusterUuid)),
+        Signal.FABRIC_HEALTH_MASK: info.healthMask,
+        Signal.FABRIC_HEALTH_SUMMARY: info.healthSummary,
+    }
+
+
 def _thresholds(handle: Any, _: int) -> Values:
     asked = {
         Signal.SLOWDOWN_TEMPERATURE: nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
@@ -184,6 +219,7 @@ READS: dict[str, Read] = {
     "c2c_states": _c2c_states,
     "fabric_v2": _fabric_v2,
     "fabric_v3": _fabric_v3,
+    "fabric_v4": _fabric_v4,
     "thresholds": _thresholds,
     "inforom_valid": _inforom_valid,
     "inforom_image": _inforom_image,
@@ -285,8 +321,12 @@ def _fabric_of(call: Caller, gpu: Gpu, branch: int) -> tuple[str, int | None]:
     """Return the NVLink cluster and clique; empty without a fabric, no cluster on one node."""
     if gpu.handle is None or (gpu.device.architecture or 0) < HOPPER:
         return "", None
-    read = READS["fabric_v3" if branch >= FABRIC_V3_BRANCH else "fabric_v2"]
-    values = call("nvmlDeviceGetGpuFabricInfoV", read, gpu.handle, 0, gpu=gpu.key)
+    symbol, version = "nvmlDeviceGetGpuFabricInfoV", "fabric_v2"
+    if branch >= FABRIC_V4_BRANCH:
+        symbol, version = "nvmlDeviceGetGpuFabricInfo_v4", "fabric_v4"
+    elif branch >= FABRIC_V3_BRANCH:
+        version = "fabric_v3"
+    values = call(symbol, READS[version], gpu.handle, 0, gpu=gpu.key)
     if isinstance(values, Failed) or values[Signal.FABRIC_STATE] == 0:
         return "", None
     cluster, clique = values[Signal.FABRIC_CLUSTER], values[Signal.FABRIC_CLIQUE]

@@ -112,6 +112,8 @@ class Signal(StrEnum):
     NVLINK_EFFECTIVE_ERRORS = "nvlink_effective_errors"
     NVLINK_EFFECTIVE_BER = "nvlink_effective_bit_error_ratio"
     NVLINK_SYMBOL_BER = "nvlink_symbol_bit_error_ratio"
+    NVLINK_RAW_BER = "nvlink_raw_bit_error_ratio"
+    NVLINK_RETRANSMITTED_BLOCKS = "nvlink_retransmitted_blocks"
     C2C_STATES = "c2c_states"
     C2C_ERRORS = "c2c_errors"
 
@@ -127,7 +129,9 @@ class Signal(StrEnum):
     MIG_MODE = "mig_mode"
 
 
-BIT_ERROR_RATIOS = frozenset((Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER))
+BIT_ERROR_RATIOS = frozenset(
+    (Signal.NVLINK_EFFECTIVE_BER, Signal.NVLINK_SYMBOL_BER, Signal.NVLINK_RAW_BER)
+)
 """Signals that the driver packs; the worst of several links counts."""
 
 

@@ -16,6 +16,7 @@ import pynvml
 from hack.sim.driver import (  # noqa: F401 - importing registers the calls
     calls_device,
     calls_events,
+    calls_fabric,
     calls_fields,
 )
 from hack.sim.driver.library import SimulatedLibrary

@@ -25,7 +25,7 @@ from hack.sim.driver.library import (
     system_call,
 )
 from hack.sim.driver.node import EccCounts, Gpu
-from hack.sim.driver.numbers import CLOCK_EVENTS
+from hack.sim.driver.numbers import CLOCK_EVENT_BRANCHES, CLOCK_EVENTS
 from rules.text.pci_address import full_address
 
 NO_GPUS = 1
@@ -120,10 +120,6 @@ def fill_pci(info: Any, address: str, device: str, subsystem: str) -> None:
     info.busId = f"0000{domain}:{bus}:{slot}.{function}".upper()
 
 
-def _clock_events(gpu: Gpu) -> int:
-    return sum(CLOCK_EVENTS[name] for name in set(gpu.clock_events))
-
-
 TEXTS: dict[str, Callable[[Gpu], str]] = {
     "nvmlDeviceGetName": lambda gpu: gpu.name,
     "nvmlDeviceGetSerial": lambda gpu: gpu.serial,
@@ -138,8 +134,6 @@ NUMBERS: dict[str, Callable[[Gpu], float | None]] = {
     "nvmlDeviceGetArchitecture": lambda gpu: gpu.architecture,
     "nvmlDeviceGetPersistenceMode": lambda gpu: gpu.persistence,
     "nvmlDeviceGetPowerUsage": lambda gpu: round(gpu.power_watts * 1000),
-    "nvmlDeviceGetCurrentClocksEventReasons": _clock_events,
-    "nvmlDeviceGetCurrentClocksThrottleReasons": _clock_events,
     "nvmlDeviceGetPerformanceState": lambda gpu: gpu.performance_state,
     "nvmlDeviceGetCurrPcieLinkGeneration": lambda gpu: gpu.pcie.generation,
     "nvmlDeviceGetMaxPcieLinkGeneration": lambda gpu: gpu.pcie.max_generation,
@@ -228,6 +222,13 @@ def threshold(_: SimulatedLibrary, gpu: Gpu, kind: Any, value: Any) -> int:
         pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX: gpu.temperature.gpu_max,
     }.get(number_of(kind))
     return NOT_SUPPORTED if degrees is None else put(value, degrees)
+
+
+@device_call("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+def clock_events(library: SimulatedLibrary, gpu: Gpu, mask: Any) -> int:
+    branch = library.node.driver.branch
+    reported = {name for name in gpu.clock_events if branch >= CLOCK_EVENT_BRANCHES.get(name, 0)}
+    return put(mask, sum(CLOCK_EVENTS[name] for name in reported))
 
 
 @device_call("nvmlDeviceGetClockInfo")

@@ -1,10 +1,9 @@
-"""The batch query nvmlDeviceGetFieldValues, NVLink, fabric, distance over PCIe, and MIG.
+"""The batch query nvmlDeviceGetFieldValues, NVLink, distance over PCIe, and MIG.
 
 Fields use pynvml's constants, never numbers. A field that the simulated driver is too old for
 returns "invalid argument", one that the GPU does not have "not supported".
 """
 
-import uuid
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -13,7 +12,6 @@ import pynvml
 
 from hack.sim.driver.calls_device import fill_pci, total
 from hack.sim.driver.library import (
-    ARGUMENT_VERSION_MISMATCH,
     INVALID_ARGUMENT,
     NOT_FOUND,
     NOT_SUPPORTED,
@@ -26,8 +24,8 @@ from hack.sim.driver.library import (
     referenced,
 )
 from hack.sim.driver.node import Ecc, EccCounts, Gpu, Nvlink
-from hack.sim.driver.numbers import FABRIC_V3_BRANCH, REMOTE_TYPES
 from hack.sim.driver.numbers import FIELDS as FIELD_BRANCHES
+from hack.sim.driver.numbers import REMOTE_TYPES, TRAFFIC_DISABLED_BRANCH
 
 Number = int | float | None
 Field = Callable[[Gpu, int], Number]
@@ -177,6 +175,8 @@ FIELDS: dict[str, Field] = {
     "NVLINK_COUNT_EFFECTIVE_ERRORS": _link("effective_errors", first=BLACKWELL),
     "NVLINK_COUNT_EFFECTIVE_BER": _link("effective_ber", first=BLACKWELL),
     "NVLINK_COUNT_SYMBOL_BER": _link("symbol_ber", first=BLACKWELL),
+    "NVLINK_COUNT_RAW_BER_V2": _link("raw_ber", first=BLACKWELL),
+    "NVLINK_PLR_XMIT_RETRY_BLOCKS": _link("retransmitted_blocks", first=BLACKWELL),
     "C2C_LINK_COUNT": lambda gpu, _: len(gpu.c2c.states) if gpu.c2c else None,
     "C2C_LINK_GET_STATUS": _c2c_status,
     "C2C_LINK_ERROR_INTR": _part("c2c", "errors"),
@@ -243,6 +243,9 @@ def _read(branch: int, gpu: Gpu, value: Any) -> int:
     if override is not None:
         return override
     found = FIELDS[name](gpu, _SCOPE.__get__(value))
+    if name == "NVLINK_GET_STATE" and found and branch >= TRAFFIC_DISABLED_BRANCH:
+        disabled = _SCOPE.__get__(value) in gpu.nvlink.traffic_disabled
+        found = pynvml.NVML_NVLINK_STATE_ACTIVE_TRAFFIC_DISABLED if disabled else found
     if found is None:
         return NOT_SUPPORTED
     union = _UNION.__get__(value)
@@ -304,27 +307,6 @@ def remote_pci(library: SimulatedLibrary, gpu: Gpu, link: Any, info: Any) -> int
         return NOT_SUPPORTED
     other = library.node.gpus[peer]
     fill_pci(referenced(info), other.pci, other.pci_view.device, other.pci_view.subsystem)
-    return SUCCESS
-
-
-@device_call("nvmlDeviceGetGpuFabricInfoV")
-def fabric_info(library: SimulatedLibrary, gpu: Gpu, info: Any) -> int:
-    info = referenced(info)
-    third = info.version == pynvml.nvmlGpuFabricInfo_v3
-    if info.version != pynvml.nvmlGpuFabricInfo_v2 and not (
-        third and library.node.driver.branch >= FABRIC_V3_BRANCH
-    ):
-        return ARGUMENT_VERSION_MISMATCH
-    if gpu.fabric is None:
-        info.state = pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
-        return SUCCESS
-    info.clusterUuid[:] = uuid.UUID(gpu.fabric.cluster).bytes
-    info.status = gpu.fabric.status
-    info.cliqueId = gpu.fabric.clique
-    info.state = gpu.fabric.state
-    info.healthMask = gpu.fabric.health_mask
-    if third:
-        info.healthSummary = gpu.fabric.health_summary
     return SUCCESS
 
 

@@ -130,6 +130,8 @@ class Nvlink(_Part):
     """PCI addresses of the switches; the links are assigned to them in turn."""
     peers: dict[int, list[int]] = {}
     down: list[int] = []
+    traffic_disabled: list[int] = []
+    """Links that are up without traffic; drivers before R615 report them as up."""
     crc: dict[int, int] = {}
     replays: dict[int, int] = {}
     recoveries: dict[int, int] = {}
@@ -145,6 +147,8 @@ class Nvlink(_Part):
     effective_ber: dict[int, int] = {}
     """Bit error ratios in the driver's format: mantissa << 8 | exponent; 0xFFF for none."""
     symbol_ber: dict[int, int] = {}
+    raw_ber: dict[int, int] = {}
+    retransmitted_blocks: dict[int, int] = {}
 
 
 class Fabric(_Part):
@@ -154,7 +158,7 @@ class Fabric(_Part):
     status: int = 0
     clique: int = 0
     cluster: str = "00000000-0000-0000-0000-000000000000"
-    health_mask: int = 0xAA
+    health_mask: int = 0x50AA
     health_summary: int = 1
 
 

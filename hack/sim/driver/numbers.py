@@ -30,6 +30,12 @@ EVENT_TYPES = {
     "gpu_unavailable": 0x4000,
     "recovery_action": 0x8000,
 }
+CLOCK_EVENT_BRANCHES = {"board_limit": 615, "reliability": 615}
+"""The first driver branch that reports these clock event reasons."""
+TRAFFIC_DISABLED_BRANCH = 615
+"""From this branch an NVLink that is up without traffic has a state of its own."""
+FABRIC_MASK_BITS = ((615, 16), (595, 14), (0, 12))
+"""How many bits of the fabric health mask each branch and later ones set, newest first."""
 REMOTE_TYPES = {"gpu": 0x00, "npu": 0x01, "switch": 0x02, "unknown": 0xFF}
 
 
@@ -42,7 +48,7 @@ SYMBOLS = {
     "nvmlDeviceGetMarginTemperature": 570,
     "nvmlDeviceGetRepairStatus": 580,
     "nvmlDeviceGetUnrepairableMemoryFlag_v1": 590,
-    "nvmlDeviceGetBankRemapperStatus_v1": 615,
+    "nvmlDeviceGetGpuFabricInfo_v4": 615,
 }
 
 FABRIC_V3_BRANCH = 580
@@ -57,7 +63,9 @@ FIELDS = (
     ("NVML_FI_DEV_C2C_LINK_ERROR_INTR", 570),
     ("NVML_FI_DEV_POWER_SYNC_BALANCING_FREQ", 580),
     ("NVML_FI_DEV_EDPP_MULTIPLIER", 590),
-    ("NVML_FI_DEV_REMAPPED_ROWS_COR_INACTIVE", 615),
+    ("NVML_FI_DEV_NVLINK_COUNT_RAW_ERRORS_LANE0", 595),
+    ("NVML_FI_DEV_NVLINK_GET_DATA_RATE", 610),
+    ("NVML_FI_DEV_ACTIVE_BANK_REMAPPINGS", 615),
 )
 """First field number and first driver branch that has it, ascending."""
 

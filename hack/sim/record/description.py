@@ -77,10 +77,12 @@ LINK_COUNTERS = {
     "recoveries_failed": Signal.NVLINK_RECOVERIES_FAILED,
     "symbol_errors": Signal.NVLINK_SYMBOL_ERRORS,
     "effective_errors": Signal.NVLINK_EFFECTIVE_ERRORS,
+    "retransmitted_blocks": Signal.NVLINK_RETRANSMITTED_BLOCKS,
 }
 LINK_RATIOS = {
     "effective_ber": Signal.NVLINK_EFFECTIVE_BER,
     "symbol_ber": Signal.NVLINK_SYMBOL_BER,
+    "raw_ber": Signal.NVLINK_RAW_BER,
 }
 NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 SHARED_LEVELS = {0: 4, 10: 4, 20: 3, 30: 2, 40: 1, 50: 0}
@@ -234,6 +236,8 @@ def _nvlink(node: NodeRead, row: int) -> dict[str, Any]:
     states = read.values.get(Signal.NVLINK_STATES)
     if isinstance(states, tuple):
         found["down"] = [link for link, state in enumerate(states) if state == 0]
+        if 3 in states:
+            found["traffic_disabled"] = [link for link, each in enumerate(states) if each == 3]
     for key, signal in LINK_COUNTERS.items():
         count = _number(read.values, signal)
         if count:

@@ -11,14 +11,13 @@ from rules.catalog import reasons
 from rules.catalog.reason import ClosesKind, Reason
 from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
-from rules.judge import recording, topology
-from rules.judge.facts import checks_heat, standing
+from rules.judge import recording
+from rules.judge.facts import checks_fabric, checks_heat, standing
 from rules.judge.facts.standing import Check, CheckResult, Sample
 from rules.judge.incident import Scope
 from rules.judge.memory import Latch
 from rules.judge.observation import Value
 from rules.judge.state import GpuView, NodeState
-from rules.judge.topology import Partition
 
 VOLATILE: Final = (
     Signal.ECC_CORRECTED_VOLATILE,
@@ -35,29 +34,12 @@ HARDWARE_SLOWDOWN: Final = 0x08
 SOFTWARE_THERMAL: Final = 0x20
 HARDWARE_THERMAL: Final = 0x40
 POWER_BRAKE: Final = 0x80
-
-# The fabric's health summary. Source: NVML reference.
-_FABRIC_HEALTHY: Final = 1
-
-# The fabric's health mask: fields of two bits each, then the configuration in four. Source: NVML
-# reference.
-_FABRIC_FIELDS: Final = {
-    0: "bandwidth degraded",
-    2: "route recovering",
-    4: "route unhealthy",
-    6: "access timed out",
-}
-"""The first bit of each field, and the meaning of value 1."""
-_FABRIC_BAD: Final = 1
-_FABRIC_FINE: Final = (0, 2)
-"""Not supported, and false; value 3 is not documented."""
-_FABRIC_CONFIGURATION: Final = 8
-_FABRIC_CONFIGURATION_WRONG: Final = 2
-"""This and higher values name an error; 0 is not supported, 1 is no error."""
+RELIABILITY: Final = 0x400
 
 _C2C_UP: Final = 1
 LINK_DOWN: Final = 0
-LINKS_UP: Final = (1, 2, 3)
+_TRAFFIC_DISABLED: Final = 3
+LINKS_UP: Final = (1, 2, _TRAFFIC_DISABLED)
 """Active, in low power, and up without traffic."""
 LINK_STATES: Final = (LINK_DOWN, *LINKS_UP)
 
@@ -203,6 +185,18 @@ def _unknown_links(sample: Sample, limit: Threshold) -> CheckResult | None:
     return standing.above(limit, unknown, evidence)
 
 
+def _disabled_links(sample: Sample, limit: Threshold) -> CheckResult | None:
+    """Check for links that are up without traffic; a GPU without a partition uses none."""
+    states = sample.values.get(Signal.NVLINK_STATES)
+    if not isinstance(states, tuple) or not states or sample.booting:
+        return None
+    if checks_fabric.without_partition(sample.known):
+        return None
+    disabled = [number for number, link in enumerate(states) if link == _TRAFFIC_DISABLED]
+    evidence = f"nvlink_states: {len(disabled)} of {len(states)} links carry no traffic"
+    return standing.above(limit, len(disabled), evidence)
+
+
 RETRAINS: Final = (
     Signal.NVLINK_RECOVERIES,
     Signal.NVLINK_REPLAYS,
@@ -261,46 +255,6 @@ def _c2c_errors(sample: Sample, limit: Threshold) -> CheckResult | None:
     )
 
 
-def _fabric_state(sample: Sample, _: Threshold) -> CheckResult | None:
-    """Check the fabric state: only registered is good."""
-    state = sample.number(Signal.FABRIC_STATE)
-    if state is None or state == 0:
-        return None
-    if state != topology.FABRIC_COMPLETED and sample.booting:
-        return None
-    status = sample.last(Signal.FABRIC_STATUS) or 0
-    bad = (state != topology.FABRIC_COMPLETED and sample.outside is Partition.NO) or status != 0
-    return standing.flag(bad, f"fabric_state={state:g} fabric_status={status:g}")
-
-
-def _registration(sample: Sample, _: Threshold) -> CheckResult | None:
-    """Check for registration in progress while other GPUs are registered: partitioned or hung."""
-    state = sample.number(Signal.FABRIC_STATE)
-    if state is None or state == 0 or sample.booting:
-        return None
-    evidence = f"fabric_state={state:g}, and other GPUs of the node are registered"
-    return standing.flag(sample.outside is Partition.POSSIBLE, evidence)
-
-
-def _fabric_health(sample: Sample, _: Threshold) -> CheckResult | None:
-    """Check the fabric health summary, or the mask with drivers before R580."""
-    summary = sample.number(Signal.FABRIC_HEALTH_SUMMARY)
-    if summary:
-        return standing.flag(summary != _FABRIC_HEALTHY, f"fabric_health_summary={summary:g}")
-    mask = sample.number(Signal.FABRIC_HEALTH_MASK)
-    if not mask or mask < 0 or sample.last(Signal.FABRIC_HEALTH_SUMMARY):
-        return None
-    bits = int(mask)
-    configuration = bits >> _FABRIC_CONFIGURATION & 0b1111
-    bad = configuration >= _FABRIC_CONFIGURATION_WRONG or any(
-        bits >> field & 0b11 not in _FABRIC_FINE for field in _FABRIC_FIELDS
-    )
-    names = ", ".join(
-        name for field, name in _FABRIC_FIELDS.items() if bits >> field & 0b11 == _FABRIC_BAD
-    )
-    return standing.flag(bad, f"fabric_health_mask={bits:#x}{f' ({names})' if names else ''}")
-
-
 def _gauge(
     reason: str,
     measure: Callable[[Sample, Threshold], CheckResult | None],
@@ -320,6 +274,7 @@ GAUGES: Final = (
         "HardwareSlowdown",
         checks_heat.clocks(HARDWARE_SLOWDOWN, unless=HARDWARE_THERMAL | POWER_BRAKE),
     ),
+    _gauge("ReliabilitySlowdown", checks_heat.alone(RELIABILITY)),
     _gauge("PowerLimitLow", checks_heat.power_limit),
     _gauge("TemperatureMargin", checks_heat.margin_left),
     _gauge("MemoryTemperature", checks_heat.memory_temperature),
@@ -328,11 +283,14 @@ GAUGES: Final = (
     _gauge("PCIeReplayRate", _pcie_replays),
     _gauge("NVLinkDown", _links),
     _gauge("NVLinkStateUnknown", _unknown_links),
+    _gauge("NVLinkTrafficDisabled", _disabled_links),
     _gauge("NVLinkErrorRate", _link_errors),
     _gauge("NVLinkBitErrors", _bit_errors),
     _gauge("C2CLinkDown", _c2c_links),
     _gauge("C2CErrorRate", _c2c_errors),
-    _gauge("FabricStateFailed", _fabric_state, Scope.DOMAIN),
-    _gauge("FabricRegistrationPending", _registration),
-    _gauge("FabricDegraded", _fabric_health, Scope.DOMAIN),
+    _gauge("FabricStateFailed", checks_fabric.registered, Scope.DOMAIN),
+    _gauge("FabricRegistrationPending", checks_fabric.registering),
+    _gauge("FabricDegraded", checks_fabric.health, Scope.DOMAIN),
+    _gauge("FabricManagerDisconnected", checks_fabric.manager, Scope.DOMAIN),
+    _gauge("FabricPartitionUnassigned", checks_fabric.partition),
 )  # fmt: skip

@@ -18,6 +18,7 @@ _CLOCK_EVENTS: Final = {
     0x1: "idle", 0x2: "application clocks setting", 0x4: "software power cap",
     0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown", 0x80: "external power brake", 0x100: "display clocks",
+    0x200: "board limit", 0x400: "reliability",
 }  # fmt: skip
 """Bits of the clock event reasons. Source: NVML reference, nvmlClocksEventReasons."""
 
@@ -58,6 +59,29 @@ def clocks(
         if on and (temperature := _temperature(sample)) is not None:
             evidence += f", temperature_celsius={temperature:g}"
         return CheckResult(on or share >= limit.value, not on and share <= limit.clear, evidence)
+
+    return measure
+
+
+def alone(mask: int) -> Callable[[Sample, Threshold], CheckResult | None]:
+    """Return a check for a clock event reason that at most half of the node's other GPUs have.
+
+    A reason that most GPUs have comes from their load or their design. A GPU without others of its
+    product is not compared.
+    """
+
+    def measure(sample: Sample, _: Threshold) -> CheckResult | None:
+        reasons = sample.number(Signal.CLOCK_EVENT_REASONS)
+        if reasons is None or not sample.clock_events:
+            return None
+        same = sum(bool(int(other) & mask) for other in sample.clock_events)
+        names = ", ".join(clock_event_names(int(reasons)))
+        evidence = (
+            f"clock_event_reasons={int(reasons):#x} ({names}), the same on {same} of"
+            f" {len(sample.clock_events)} other GPUs"
+        )
+        bad = bool(int(reasons) & mask) and same * 2 <= len(sample.clock_events)
+        return standing.flag(bad, evidence)
 
     return measure
 

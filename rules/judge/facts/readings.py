@@ -121,20 +121,26 @@ def _sample(
         best_generation=view.best_generation,
         booting=on.now < up_since + on.thresholds["BootGrace"].value,
         outside=topology.outside_partition(on.state, view),
-        limits=_other_limits(on, view) if Signal.POWER_LIMIT in values else (),
+        limits=_others(on, view, Signal.POWER_LIMIT, values),
+        clock_events=_others(on, view, Signal.CLOCK_EVENT_REASONS, values),
+        shared_fabric=on.state.node.shared_fabric,
     )
 
 
-def _other_limits(on: Judging, view: GpuView) -> list[float]:
-    """Return the recent power limits of the other GPUs of the same product."""
+def _others(
+    on: Judging, view: GpuView, signal: Signal, values: Mapping[Signal, Value]
+) -> list[float]:
+    """Return the recent values of the other GPUs of the same product, if this poll has one."""
+    if signal not in values:
+        return []
     return [
-        limit
+        number
         for other in on.state.gpus.values()
         if other.gpu_id != view.gpu_id
         and other.seen.product == view.seen.product
         and other.enumerated
         and on.now - other.answered_at <= _LONGEST_RATE_GAP_S
-        and (limit := standing.number_of(other.values.get(Signal.POWER_LIMIT))) is not None
+        and (number := standing.number_of(other.values.get(signal))) is not None
     ]
 
 

@@ -38,7 +38,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     `best_generation` is the highest PCIe generation of its link so far; `booting`: the grace
     period after boot is not over; `outside`: whether the GPU may be outside all active fabric
-    partitions; `limits`: the power limits of the node's other GPUs of the same product.
+    partitions; `limits` and `clock_events`: the power limits and clock event reasons of the node's
+    other GPUs of the same product; `shared_fabric`: partitions are assigned on demand.
     """
 
     values: Mapping[Signal, Value]
@@ -50,6 +51,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     booting: bool = False
     outside: Partition = Partition.NO
     limits: Sequence[float] = ()
+    clock_events: Sequence[float] = ()
+    shared_fabric: bool = False
 
     def number(self, signal: Signal) -> float | None:
         """Return a number of this poll; None if absent or not read."""

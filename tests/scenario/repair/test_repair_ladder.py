@@ -3,11 +3,13 @@
 """
 
 import pytest
+from msgspec import to_builtins
 
 from rules.api import writes as d
 from rules.api.repair_writes import SetRepairCondition
 from rules.api.timestamps import utc_of
 from rules.session.status import condition
+from tests.support.scenario import judgement_world
 from tests.support.scenario.fleets import fleet
 from tests.support.scenario.repair_world import NODE, REPLACE, RESTART, RepairWorld, repair_policy
 from tests.support.scenario.session_world import World
@@ -72,6 +74,31 @@ def test_a_restart_heals_and_the_node_comes_back() -> None:
     assert len(world.asked()) == 1
     assert not world.asks(NODE, RESTART)
     assert not world.is_quarantined(NODE)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(6, "RecoveryActionBusReset"), (7, "RecoveryActionSystemReboot")]
+)
+def test_a_bus_reset_or_system_reboot_of_the_driver_becomes_a_proven_restart(
+    value: int, name: str
+) -> None:
+    """From the driver's number through the agent's object to the end of the session."""
+    agent = judgement_world.World(driver="615.65.01").start()
+    agent.asked(value)
+    published = agent.published()
+    texts = {c.type: f"{c.reason}: {c.message}" for c in published.conditions}
+    assert name in texts["GPUHealthy"]
+    world = RepairWorld()
+    health = world.healths[NODE]["status"]
+    health["incidents"] = to_builtins(published.status.incidents)
+    for incident in health["incidents"]:
+        incident["gpus"] = [f"GPU-{NODE}-0"]
+    assert published.status.gpus[0].recovery_action == name.removeprefix("RecoveryAction")
+    world.run_until(NODE, "Repairing", limit=600)
+    (attempt,) = world.session(NODE).status.repair
+    assert attempt.step == "RestartNode"
+    world.run_until(NODE, "Released", limit=1800)
+    assert world.steps_of() == [("RestartNode", "Proven")]
 
 
 def test_the_entry_is_written_before_anybody_is_asked() -> None:

@@ -27,6 +27,7 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
     "ThermalSlowdown": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x40},
     "PowerBrake": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x80},
     "HardwareSlowdown": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x08},
+    "ReliabilitySlowdown": lambda bad, _: {"CLOCKS_EVENT_REASONS": bad * 0x400},
     "TemperatureMargin": lambda bad, _: {"GPU_TEMP_MARGIN_CELSIUS": 30 - bad * 31},
     "MemoryTemperature": lambda bad, _: {
         "MEMORY_TEMP_CELSIUS": 40 + bad * 60,
@@ -58,10 +59,18 @@ ONE: dict[str, Callable[[int, int], dict[str, float]]] = {
     },
     "FabricRegistrationPending": lambda bad, _: {"FABRIC_MANAGER_STATUS": 3 - bad},
     "FabricDegraded": lambda bad, _: {"FABRIC_HEALTH_MASK": 0xAA - bad},
+    "FabricManagerDisconnected": lambda bad, _: {"FABRIC_HEALTH_MASK": 0x40AA + bad * 0x4000},
+    "FabricPartitionUnassigned": lambda bad, _: {"FABRIC_HEALTH_MASK": 0x10AA + bad * 0x1000},
 }
 """The series of each check: fields without their prefix, `bad` 0 or 1, `n` the page's number."""
 
-NOT_EXPORTED = {"NVLinkDown", "NVLinkStateUnknown", "C2CLinkDown", "RepairPending"}
+NOT_EXPORTED = {
+    "NVLinkDown",
+    "NVLinkStateUnknown",
+    "NVLinkTrafficDisabled",
+    "C2CLinkDown",
+    "RepairPending",
+}
 """Checks without a series in dcgm-exporter: absent, never good."""
 
 

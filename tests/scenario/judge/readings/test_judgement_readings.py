@@ -123,6 +123,7 @@ def test_thermal_slowdown_needs_three_of_five_and_goes_by_itself(world: World, b
     ("reading", "value", "text"),
     [
         ("clock_event_reasons", 0x48, "(hardware slowdown, hardware thermal slowdown)"),
+        ("clock_event_reasons", 0x608, "(hardware slowdown, board limit, reliability)"),
         ("fabric_health_mask", 0x11, "(bandwidth degraded, route unhealthy)"),
     ],
 )

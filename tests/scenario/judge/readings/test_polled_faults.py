@@ -96,6 +96,20 @@ def heat(
           for mask in (0xAA, 0x1AA, 0x00)),
         *(pytest.param({"fabric_health_mask": mask}, "FabricDegraded", id=f"mask {mask:#x}")
           for mask in (0xA9, 0xA6, 0x9A, 0x6A, 0x2AA, 0xAB)),
+        *(pytest.param({"fabric_health_mask": mask, "fabric_health_summary": 1}, found,
+                       id=f"mask {mask:#x}")
+          for mask, found in (
+              (0x10AA, ""), (0x20AA, "FabricPartitionUnassigned"), (0x30AA, ""),
+              (0x40AA, ""), (0x80AA, "FabricManagerDisconnected"), (0xC0AA, ""),
+          )),
+        pytest.param({"clock_event_reasons": 0x400}, "ReliabilitySlowdown",
+                     id="slowed for its reliability"),
+        pytest.param({"clock_event_reasons": 0x200}, "", id="at the limit of the board"),
+        pytest.param({"nvlink_states": (1,) * 17 + (3,)}, "NVLinkTrafficDisabled",
+                     id="an NVLink without traffic"),
+        pytest.param({"nvlink_states": (3,) * 18, "fabric_health_mask": 0x20AA},
+                     "FabricPartitionUnassigned", id="no traffic without a partition"),
+        pytest.param({"nvlink_raw_ber": 9e-4}, "", id="bits that FEC corrects"),
         pytest.param({"fabric_health_mask": 0xA9, "fabric_health_summary": 1}, "",
                      id="the driver's summary wins over the mask"),
         pytest.param(heat(45, 95, 0), "", id="no margin left at 45 degrees"),
@@ -115,6 +129,35 @@ def test_what_a_gpu_reads_for_minutes(world: World, reads: dict[str, Value], fou
     world.advance(120, polling=True)
     assert world.reasons == ({found} if found else set())
     assert {i.row.level for i in world.active} <= {"Report"}
+
+
+def test_a_clock_event_reason_of_most_gpus_is_no_fault_of_one(world: World) -> None:
+    for gpu in range(5):
+        world.will_read(gpu, clock_event_reasons=0x400)
+    world.advance(120, polling=True)
+    assert not world.active, "4 of 7 others"
+    world.will_read(4, clock_event_reasons=0)
+    world.advance(120, polling=True)
+    assert world.reasons == {"ReliabilitySlowdown"}
+    assert "(reliability), the same on 3 of 7 other GPUs" in str(world.active)
+    for gpu in range(8):
+        world.will_read(gpu, clock_event_reasons=0)
+    world.advance(60, polling=True)
+    assert not world.active
+
+
+def test_a_single_gpu_is_compared_with_none() -> None:
+    world = World(1).start()
+    world.will_read(0, clock_event_reasons=0x400)
+    world.advance(120, polling=True)
+    assert not world.active
+
+
+def test_a_shared_fabric_assigns_partitions_on_demand(world: World) -> None:
+    world.annotate("fabric-mode", "shared")
+    world.will_read(0, fabric_health_mask=0x20AA)
+    world.advance(120, polling=True)
+    assert not world.active
 
 
 def test_spares_do_not_come_back_with_a_reading(world: World) -> None:

@@ -12,6 +12,7 @@ from tests.support.agent.nvml_collector import SIMULATED, Collector, Judged, on,
 H100, B200, T4, GB200 = "h100-8-nvswitch", "b200-8-nvlink5", "t4-1", "gb200-4-nvl72"
 NEWEST = {"version": "615.1", "cuda": "13.3", "nvml": "13.615.1"}
 A100 = "a100-4-partial-nvlink"
+R610 = {"version": "610.1", "cuda": "13.2", "nvml": "13.610.1"}
 R570 = {"version": "570.1", "cuda": "12.8", "nvml": "12.570.1"}
 
 FAULTS: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
@@ -53,16 +54,29 @@ FAULTS: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     (H100, None, {"clock_events": ["hw_thermal"]}, "ThermalSlowdown Degraded Report"),
     (H100, None, {"clock_events": ["power_brake"]}, "PowerBrake Degraded Report"),
     (H100, None, {"clock_events": ["sw_power_cap"]}, ""),
+    (H100, NEWEST, {"clock_events": ["reliability"]}, "ReliabilitySlowdown Degraded Report"),
+    (H100, NEWEST, {"clock_events": ["board_limit"]}, ""),
+    (H100, R610, {"clock_events": ["reliability"]}, ""),
     (H100, None, {"pcie__width": 4}, "PCIeWidthDegraded Degraded Report"),
     (H100, None, {"nvlink__down": [7]}, "NVLinkDown Degraded Cordon"),
+    (B200, NEWEST, {"nvlink__traffic_disabled": [7]}, "NVLinkTrafficDisabled Degraded Report"),
+    (B200, R610, {"nvlink__traffic_disabled": [7]}, ""),
+    (B200, NEWEST, {"nvlink__raw_ber": {3: 9 << 8 | 4}}, ""),
     (GB200, None, {"c2c__states": [1, 1, 0, 1, 1]}, "C2CLinkDown Degraded Report"),
     (GB200, None, {"c2c__states": [0, 0, 0, 0, 0]}, ""),
     (H100, None, {"fabric__health_summary": 3}, "FabricDegraded Degraded Report"),
     (H100, R570, {"fabric__health_mask": 0xA9}, "FabricDegraded Degraded Report"),
+    (GB200, NEWEST, {"fabric__health_mask": 0x90AA}, "FabricManagerDisconnected Degraded Report"),
+    (GB200, NEWEST, {"fabric__health_mask": 0x60AA}, "FabricPartitionUnassigned Degraded Report"),
+    (GB200, R610, {"fabric__health_mask": 0x90AA}, ""),
+    (GB200, R570, {"fabric__health_mask": 0xA0AA}, ""),
+    (H100, NEWEST, {"fabric__health_summary": 2}, "FabricDegraded Degraded Report"),
     (H100, None, {"fabric__state": 1}, "FabricStateFailed Degraded Cordon"),
     (H100, None, {"inforom": {"valid": False}}, "InfoRomCorrupt Degraded Report"),
     (H100, None, {"recovery_action": 1}, "RecoveryActionResetGPU Fatal Drain"),
     (H100, None, {"recovery_action": 4}, "RecoveryActionDrainAndReset Degraded Cordon"),
+    (H100, NEWEST, {"recovery_action": 6}, "RecoveryActionBusReset Fatal Drain"),
+    (H100, NEWEST, {"recovery_action": 7}, "RecoveryActionSystemReboot Fatal Drain"),
 ]
 GROWING = [
     (H100, "pcie__replays", 200, "PCIeReplayRate Degraded Report"),

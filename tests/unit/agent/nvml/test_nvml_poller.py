@@ -1,6 +1,7 @@
 """Polls with real pynvml code over simulated nodes, and their schedule."""
 
 import itertools
+from typing import Any
 
 import pynvml
 import pytest
@@ -12,7 +13,7 @@ from agent.nvml.inventory import Absent, DriverGoneError
 from agent.nvml.life import FAST_PERIODS, Schedule
 from agent.nvml.messages import OF_EVERY_GPU, POLL_S
 from agent.nvml.poller import Tier
-from agent.nvml.reads import topology
+from agent.nvml.reads import READS, topology
 from hack.sim.driver import NODES, install, set_gpu, set_node
 from hack.sim.driver.library import CALLS
 from hack.sim.driver.numbers import SYMBOLS
@@ -22,7 +23,7 @@ from tests.support.scenario.examples import examples
 
 
 @on(*SIMULATED)
-@pytest.mark.parametrize("branch", [530, 535, 550, 565, 570, 575, 580, 590, 615])
+@pytest.mark.parametrize("branch", [530, 535, 550, 565, 570, 575, 580, 590, 595, 610, 615])
 def test_rows_are_not_used_below_their_driver_branch(collector, branch):
     set_node(collector.path, driver={"version": f"{branch}.1", "cuda": "12.0", "nvml": "1"})
     collector = Collector(collector.path)
@@ -83,6 +84,85 @@ def test_signals_follow_the_node(collector):
         Signal.RECOVERY_ACTION: 4,
     }
     assert {signal: values[signal] for signal in expected} == expected
+
+
+NEWEST = {"version": "615.1", "cuda": "13.3", "nvml": "13.615.1"}
+NEW_FACTS: list[tuple[Signal, int, Any, Any]] = [
+    # signal, first branch, value from it on, value before (None: not read)
+    (Signal.UNREPAIRABLE_MEMORY, 590, 1, None),
+    (Signal.NVLINK_RAW_BER, 595, 3e-5, None),
+    (Signal.NVLINK_RETRANSMITTED_BLOCKS, 595, 12, None),
+    (Signal.FABRIC_HEALTH_MASK, 595, 0x20AA, 0xAA),
+    (Signal.FABRIC_HEALTH_MASK, 615, 0xA0AA, 0x20AA),
+    (Signal.BANK_REMAPS_ACTIVE, 615, 3, None),
+    (Signal.BANK_REMAP_PENDING, 615, 1, None),
+    (Signal.BANK_GROUPS_EXHAUSTED, 615, 2, None),
+    (Signal.CLOCK_EVENT_REASONS, 615, 0x600, 0),
+    (Signal.NVLINK_STATES, 615, (1, 3, *[1] * 16), (1,) * 18),
+    (Signal.FABRIC_HEALTH_SUMMARY, 580, 3, None),
+    (Signal.FABRIC_CLIQUE, 615, 7, 7),
+]
+
+
+@on("b200-8-nvlink5")
+@pytest.mark.parametrize(("signal", "branch", "value", "before"), NEW_FACTS)
+def test_a_fact_of_a_new_driver_is_read_from_its_branch_on(
+    collector, signal, branch, value, before
+):
+    set_gpu(
+        collector.path,
+        3,
+        repair={"unrepairable_memory": True},
+        banks={"active": 3, "pending": True, "groups_exhausted": 2},
+        clock_events=["board_limit", "reliability"],
+        nvlink__raw_ber={5: 3 << 8 | 5, 6: 1 << 8 | 9},
+        nvlink__retransmitted_blocks={5: 5, 6: 7},
+        nvlink__traffic_disabled=[1],
+        fabric__health_mask=0xA0AA,
+        fabric__health_summary=3,
+        fabric__clique=7,
+    )
+    for number, expected in ((branch, value), (branch - 5, before)):
+        set_node(collector.path, driver={**NEWEST, "version": f"{number}.1"})
+        found = Collector(collector.path).poll(3).get(signal)
+        wanted = pytest.approx(expected) if isinstance(expected, float) else expected
+        assert found == wanted, number
+
+
+@on("gb200-4-nvl72")
+@pytest.mark.parametrize(
+    ("missing", "errors"),
+    [
+        ([], {}),
+        (["nvmlDeviceGetGpuFabricInfo_v4"], {}),
+        ([], {"nvmlDeviceGetGpuFabricInfo_v4": 3}),
+        ([], {"nvmlDeviceGetGpuFabricInfo_v4": 25}),
+    ],
+    ids=["v4", "without the symbol", "not supported", "another version"],
+)
+def test_the_fabric_is_read_by_the_newest_version_that_there_is(collector, missing, errors):
+    before = {s: v for s, v in collector.poll(0).items() if s.startswith("fabric")}
+    set_node(collector.path, driver=NEWEST, missing=missing)
+    set_gpu(collector.path, 0, errors=errors)
+    collector = Collector(collector.path)
+    values = collector.poll(0)
+    assert {s: v for s, v in values.items() if s.startswith("fabric")} == {
+        **before,
+        Signal.FABRIC_HEALTH_MASK: 0x50AA,
+    }
+    assert not collector.faults()
+    found = topology(collector.call, collector.gpus, collector.branch)
+    assert found.cliques[0] == before[Signal.FABRIC_CLIQUE]
+    assert found.clusters[0] == before[Signal.FABRIC_CLUSTER]
+
+
+@on("h100-8-nvswitch")
+def test_the_second_version_of_the_fabric_is_the_last_resort(collector):
+    set_node(collector.path, driver={**NEWEST, "version": "570.1"})
+    collector = Collector(collector.path)
+    values = READS["fabric_v4"](collector.gpus[0].handle, 18)
+    assert values[Signal.FABRIC_STATE] == 3
+    assert Signal.FABRIC_HEALTH_SUMMARY not in values
 
 
 @on("h100-8-mig")

@@ -35,8 +35,17 @@ def test_only_the_documented_xids_may_cost_a_node_by_a_line_alone() -> None:
 def test_every_code_fits_a_taint_and_is_unique() -> None:
     codes = [reason_for_xid(xid).reason for xid in catalog()]
     assert all(is_reason_code(code) for code in codes)
-    assert len(set(codes)) == len(codes) == 177
+    assert len(set(codes)) == len(codes) == 178
     assert reason_for_xid(79).reason == "Xid79GPUFallenOffBus"
+
+
+def test_newer_xids_are_reported_and_cost_no_node() -> None:
+    """185 is documented for R620; no public source names 178 to 184."""
+    assert reason_for_xid(185).reason == "Xid185MemorySparing"
+    for xid in range(178, 200):
+        row = reason_for_xid(xid)
+        assert (row.severity, row.level, row.action) == ("Info", "Report", "None")
+        assert row.reason == f"Xid{xid}Unknown" or xid == 185
 
 
 def test_a_latch_of_a_fatal_or_degraded_xid_never_closes_by_silence() -> None:
@@ -72,6 +81,14 @@ def test_before_r570_a_109_has_no_recovery_action() -> None:
         pytest.param("NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed "
                      "from 0x0 (None) "
                      "to 0x1 (PF FLR)", "RecoveryActionResetGPU", Action.RESET_GPU, id="154"),
+        pytest.param("NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed "
+                     "from 0x0 (None) "
+                     "to 0x6 (any label)", "RecoveryActionBusReset", Action.RESTART_NODE,
+                     id="154, bus reset"),
+        pytest.param("NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed "
+                     "from 0x0 (None) "
+                     "to 0x7 (any label)", "RecoveryActionSystemReboot", Action.RESTART_NODE,
+                     id="154, system reboot"),
         pytest.param("pcieport 0000:00:1c.0: AER: Corrected error received: 0000:00:1c.0",
                      "PcieAerCorrected", Action.NONE, id="AER corrected"),
     ],
