@@ -44,6 +44,8 @@ class WhyNot(StrEnum):
     NODE_UNREADABLE = "NodeUnreadable"
     NODES_DRAINING = "NodesDraining"
     NOT_SELECTED = "NotSelected"
+    NVLINK_DOMAIN = "NVLinkDomain"
+    NVLINK_WITNESS = "NVLinkWitness"
     ONLY_NODE_OF_POOL = "OnlyNodeOfPool"
     OPT_OUT = "OptOut"
     OWN_NODE_HAND_OVER = "OwnNodeHandOver"
@@ -81,6 +83,7 @@ FLEET_WIDE: Final = frozenset(
         WhyNot.CORRELATED_CAUSE,
         WhyNot.MAX_NEW,
         WhyNot.NODES_DRAINING,
+        WhyNot.NVLINK_DOMAIN,
         WhyNot.PER_REASON,
         WhyNot.POLICY_IS_SHADOW,
         WhyNot.POLICY_UNREAD,

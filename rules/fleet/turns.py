@@ -8,7 +8,7 @@ Releases are never blocked here.
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rules.api import quarantine_taint, timestamps
@@ -19,7 +19,7 @@ from rules.catalog.reason import Severity, severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import node_room
 from rules.drain.gangs import Gang
-from rules.fleet import quarantined_turns
+from rules.fleet import nvlink_domain, quarantined_turns
 from rules.fleet.breaker import (
     Breaker,
     FleetFinding,
@@ -67,9 +67,15 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     selected, book = budget_book(snapshot, memory)
     opened = [s for s in snapshot.counted.values() if observation.is_open(s)]
     lines = book.lines()
-    asked = asked_by_detectors(snapshot, memory)
+    domains = nvlink_domain.domain_faults(snapshot, memory)
+    asked = tuple(
+        facts
+        for facts in asked_by_detectors(snapshot, memory)
+        if facts.session.name not in domains.explained
+    )
     breaker = judge_breaker(snapshot, memory, asked)
-    turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory)
+    breaker = replace(breaker, findings=(*breaker.findings, *domains.findings))
+    turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory, domains.refusals)
     permits = dict(quarantined_turns.drain_permits(opened, snapshot))
     permits |= quarantined_turns.repair_permits(opened, snapshot)
     for session in _in_order(opened, snapshot, memory):
@@ -155,7 +161,9 @@ class _Turns:
         book: BudgetBook,
         breaker: Breaker,
         memory: FleetMemory,
+        explained: Mapping[str, Refusal],
     ) -> None:
+        self._explained = explained
         self._snapshot = snapshot
         self._memory = memory
         self._book = book
@@ -192,6 +200,8 @@ class _Turns:
         if has_human(session):
             self._book.take(node)
             return Permit(start=True, unjudged=None)
+        if (explained := self._explained.get(session.name)) is not None:
+            return Permit.refused(explained)
         permit = self._refused(node)
         if permit is None and (storm := self._breaker.refusal_for(session)) is not None:
             permit = Permit.refused(storm, storm=True)
