@@ -167,16 +167,20 @@ def readings(read: GpuReadings) -> str:
     limit = "" if read.power_limit_watts is None else f" of {read.power_limit_watts}"
     flags = ((read.remap_pending, "row remap pending"), (read.remap_failure, "row remap failed"))
     numbers = (
-        ("{} °C", read.temperature_celsius),
-        ("memory {} °C", read.memory_temperature_celsius),
-        (f"{{}}{limit} W", read.power_watts),
-        ("clocks: {}", ", ".join(read.clock_event_reasons) or None),
-        ("{} correctable ECC errors", read.ecc_correctable),
-        ("{} uncorrectable ECC errors", read.ecc_uncorrectable),
-        ("{} rows remapped for correctable errors", read.remapped_rows_correctable),
-        ("{} rows remapped for uncorrectable errors", read.remapped_rows_uncorrectable),
+        ("{} °C", (read.temperature_celsius,)),
+        ("memory {} °C", (read.memory_temperature_celsius,)),
+        (f"{{}}{limit} W", (read.power_watts,)),
+        ("clocks: {}", (", ".join(read.clock_event_reasons) or None,)),
+        (
+            "ECC errors: {} correctable, {} uncorrectable",
+            (read.ecc_correctable, read.ecc_uncorrectable),
+        ),
+        (
+            "remapped rows: {} correctable, {} uncorrectable",
+            (read.remapped_rows_correctable, read.remapped_rows_uncorrectable),
+        ),
     )
-    parts = [form.format(value) for form, value in numbers if value is not None]
+    parts = [form.format(*values) for form, values in numbers if None not in values]
     return "; ".join([*parts, *(text for on, text in flags if on)])
 
 

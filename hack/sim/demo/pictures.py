@@ -74,7 +74,14 @@ async def _pages(page: str) -> dict[str, str]:
         opened = (await answer.json())["sessions"]
     pages = {"fleet": "/", "history": "/history"}
     if opened:
-        pages["node"] = f"/nodes/{quote(opened[0]['session']['node'], safe='')}"
+        node = f"/nodes/{quote(opened[0]['session']['node'], safe='')}"
+        # Not one after the other: only another path loads a page.
+        pages = {
+            "fleet": "/",
+            "node": node,
+            "history": "/history",
+            "incidents": f"{node}#incidents-title",
+        }
     return pages
 
 
