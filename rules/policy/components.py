@@ -13,6 +13,7 @@ from rules.policy.policy import Policy, Repair, effective_view
 from rules.repair.adapter import ADAPTERS, RepairAction
 from rules.repair.component import OWN, actions_of, component, folder_of, needs_component
 
+DEVICES: Final = "devices"
 FORCE: Final = "force"
 VALIDATE: Final = "validate"
 ANY: Final = "*"
@@ -49,6 +50,8 @@ _OFF: Final = ((("repair", "mode"), ("Off",)),)
 """No repair is requested."""
 
 NEEDS: Final = (
+    Need(path=("isolate",), components={"Device": DEVICES}),
+    Need(path=("reasons", ANY, "isolate"), components={"Device": DEVICES}),
     Need(path=("drain", "onTimeout"), components={"Force": FORCE}),
     # Auto tests only if the component is installed.
     Need(path=("validate", "provider"), components={"Job": VALIDATE}),

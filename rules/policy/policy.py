@@ -6,6 +6,7 @@ that a misspelled limit does not silently become the default.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -30,11 +31,20 @@ VALIDATE_TEMPLATE: Final = "gpuward-validate"
 """The PodTemplate that component `validate` installs."""
 
 
+class Isolated(StrEnum):
+    """What a session takes out of service."""
+
+    NODE = "Node"
+    DEVICE = "Device"
+    """Only the accused GPUs, by the taints of their devices; the node if that is not possible."""
+
+
 class ReasonOverride(Section, frozen=True, kw_only=True):
     """What this cluster wants for one reason; unset means the rules' own default."""
 
     level: Level | None = None
     drain_scope: DrainScope | None = None
+    isolate: Isolated | None = None
 
 
 class MaxUnavailable(Section, frozen=True, kw_only=True):
@@ -168,6 +178,7 @@ class Policy(Section, frozen=True, kw_only=True):
     parts: Literal["CordonAndTaint", "Taint", "Cordon"] = msgspec.field(
         name="mark", default="CordonAndTaint"
     )
+    isolate: Isolated = Isolated.NODE
     reasons: dict[str, ReasonOverride] = msgspec.field(default_factory=dict)
     budget: Budget = Budget()
     drain: Drain = Drain()
@@ -182,6 +193,11 @@ class Policy(Section, frozen=True, kw_only=True):
         """What to do for `reason`: the override, else the level the agent published."""
         override = self.reasons.get(reason)
         return str(override.level) if override and override.level is not None else published
+
+    def isolates(self, reason: str) -> Isolated:
+        """Return what a fault with this reason takes out of service."""
+        override = self.reasons.get(reason)
+        return (override.isolate if override else None) or self.isolate
 
     def drain_timeout_s(self, severity: str) -> float:
         """Seconds a drain may take."""
