@@ -277,7 +277,7 @@ FIELDS: dict[str, Field] = {
     "IsolatedDevice.driver": Field("The DRA driver.", 63),
     "IsolatedDevice.pool": Field("The pool of its ResourceSlice.", 253),
     "IsolatedDevice.device": Field("Its name in the ResourceSlice.", 63),
-    "IsolatedDevice.rule": Field("Name of its DeviceTaintRule.", 63),
+    "IsolatedDevice.rule": Field("Name of its DeviceTaintRule; empty once it is removed.", 63),
     "IsolatedDevice.ruleUID": Field("UID of that rule; empty until it was created.", 64),
     "IsolatedDevice.taints": Field(
         "Taints of the DRA driver on the device, as key=value:effect.", 256, 8

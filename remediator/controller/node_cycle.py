@@ -18,6 +18,7 @@ from remediator.kube.other_apis import RepairObjects
 from remediator.world import Edge, EdgePart
 from rules.api import object_name, quarantine_taint, timestamps
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.nodes import FreshNode, QuarantineView
 from rules.api.refusal import surprise, unread
 from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObject
@@ -38,6 +39,8 @@ _ROUNDS = 12
 _READS = 20
 _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
+# After these the cached objects of the node are read again.
+_ON_OBJECTS = WriteRepairObject | TaintDevice | UntaintDevice
 # The object changed or disappeared after the decision.
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})
 # About half a minute, so that a restart of the API server is not reported in every session.
@@ -192,7 +195,7 @@ class NodeCycle(EdgePart):
                 self._metrics.objects_lost.labels("GPUQuarantine").inc()
             if result in _CHANGED and any(isinstance(write, d.TaintAndCordon) for write in writes):
                 self._doubted.add(name)
-            if any(isinstance(write, WriteRepairObject) for write in writes):
+            if any(isinstance(write, _ON_OBJECTS) for write in writes):
                 self._objects.forget(name)
             if any(isinstance(write, CreateTestJob | DeleteTestJob) for write in writes):
                 self._reads.forget_job(name)

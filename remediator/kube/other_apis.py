@@ -15,6 +15,7 @@ import msgspec
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.api import Api
 from remediator.kube.clock import CallQueue, Clock
+from rules.api import device_taints
 from rules.api.object_name import BadSegmentError
 from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, ReadState
@@ -54,6 +55,8 @@ class RepairObjects:
         self._read.setdefault(node, {})[query] = seen
 
     async def _seen(self, address: ObjectAddress) -> ObjectSeen:
+        if address.resource == device_taints.RESOURCE and (why := await self._no_device_taints()):
+            return self._no(ReadState.NOT_SERVED, why)
         group, _, version = address.api_version.rpartition("/")
         if version == _ANY_VERSION:
             served = (await self._groups.served()).get(group, "")
@@ -71,11 +74,17 @@ class RepairObjects:
         except ApiError as error:
             return self._judged(address, error.answer)
 
+    async def _no_device_taints(self) -> str:
+        return device_taints.broken(await self._groups.server_version())
+
     async def _get(self, address: ObjectAddress) -> Answer:
         return await self._api.call(CallQueue.READ, "GET", address.path)
 
     async def _listed(self, address: ObjectAddress) -> ObjectSeen:
-        listed = await self._api.items(address.path, dict[str, Any], limit=_PAGE, pages=_PAGES)
+        query = {"fieldSelector": address.fields} if address.fields else {}
+        listed = await self._api.items(
+            address.path, dict[str, Any], query=query, limit=_PAGE, pages=_PAGES
+        )
         return ObjectSeen(
             state=ReadState.FOUND,
             read_at=self._clock.now(),
@@ -134,8 +143,13 @@ class _Groups(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[_Group] = []
 
 
+class _Server(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    git_version: str = ""
+
+
 class ApiGroups:
-    """Reads and caches the API groups that the cluster serves, one call every few minutes.
+    """Reads and caches the API groups that the cluster serves, one call every few minutes, and the
+    version of the API server.
 
     Objects of another project are read only if the cluster serves its API group.
     """
@@ -144,12 +158,24 @@ class ApiGroups:
         self._api = api
         self._clock = clock
         self._versions: dict[str, str] = {}
+        self._server = ("", float("-inf"))
         self._read_again_at = float("-inf")
         self._read_at = float("-inf")
 
     def overdue_s(self) -> float:
         """Seconds since the groups should have been read again; 0 or less when they are known."""
         return self._clock.elapsed() - self._read_at - _FRESH_S
+
+    async def server_version(self) -> str:
+        """The version of the API server, such as v1.36.3; "" while it cannot be read."""
+        now = self._clock.elapsed()
+        if now - self._server[1] > _FRESH_S:
+            try:
+                found = await self._api.get("/version", _Server)
+            except ApiError:
+                return ""
+            self._server = found.git_version, now
+        return self._server[0]
 
     async def served(self) -> dict[str, str]:
         """Preferred version by group; the last known ones if they cannot be read."""

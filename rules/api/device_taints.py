@@ -10,6 +10,7 @@ the session.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -21,6 +22,7 @@ GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = (f"{GROUP}/v1", f"{GROUP}/v1beta2")
 """The newest first."""
 RESOURCE: Final = "devicetaintrules"
+_BROKEN: Final = re.compile(r"v?1\.36\.[0-2](?![0-9])")
 PREFIX: Final = "gpuward-"
 """The begin of the name of each rule; component `devices` allows no other."""
 LABEL_SESSION: Final = f"{names.PREFIX}/session-uid"
@@ -92,6 +94,22 @@ class UntaintDevice:
     name: str
     uid: str
     resource_version: str
+
+
+def broken(server: str) -> str:
+    """Return why no rule may be created with an API server of this version, as a clause; "" if one
+    may.
+
+    The scheduler of 1.36.0 to 1.36.2 ignores every rule, and crashes at the next change of a
+    ResourceSlice while there is one, whatever its effect (kubernetes/kubernetes#139651).
+    """
+    if not server:
+        return "the version of the API server is unknown"
+    if _BROKEN.match(server) is None:
+        return ""
+    return (
+        f"the scheduler of Kubernetes {server[:32]} crashes at a DeviceTaintRule, update to 1.36.3"
+    )
 
 
 def address(api_version: str) -> ObjectAddress:

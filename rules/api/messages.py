@@ -9,7 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from rules.api import quarantine, timestamps
-from rules.api.quarantine import BlockedBy, Cause, DrainStatus, PodNote, Pods, RepairRequest
+from rules.api.quarantine import (
+    BlockedBy,
+    Cause,
+    DrainStatus,
+    IsolatedDevice,
+    PodNote,
+    Pods,
+    RepairRequest,
+)
 from rules.catalog.reason import DrainScope
 from rules.text.printable import printable
 
@@ -96,10 +104,25 @@ _TAINTED: Final = {
 }
 
 
-def tainted(causes: Sequence[Cause], since: float, next_step: str, parts: str) -> str:
-    """Return the message of a tainted and cordoned node; `parts` is the policy's `mark`."""
+def isolated_devices(devices: Sequence[IsolatedDevice]) -> str:
+    """Return `device gpu-3 (GPU-8c3...)` for each isolated device; "" if there are none."""
+    named = name_list([f"{each.device or 'unpublished'} ({each.uuid})" for each in devices])
+    return f"{'device' if len(devices) == 1 else 'devices'} {named}" if named else ""
+
+
+def tainted(
+    causes: Sequence[Cause],
+    since: float,
+    next_step: str,
+    parts: str,
+    devices: Sequence[IsolatedDevice] = (),
+) -> str:
+    """Return the message of a tainted and cordoned node, or of one with isolated `devices`;
+    `parts` is the policy's `mark`.
+    """
+    isolated = f"Isolated {isolated_devices(devices)}" if devices else ""
     return bounded(
-        f"{_TAINTED.get(parts, 'Quarantined')} since {timestamps.utc(since)} for "
+        f"{isolated or _TAINTED.get(parts, 'Quarantined')} since {timestamps.utc(since)} for "
         f"{causes_clause(causes)}. {sentence(next_step)}"
     )
 

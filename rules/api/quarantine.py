@@ -336,7 +336,7 @@ class IsolatedDevice(Wire, frozen=True):
     pool: str = ""
     device: str = ""
     rule: str = ""
-    """The name of its DeviceTaintRule."""
+    """The name of its DeviceTaintRule; "" once the session removes it."""
     rule_uid: str = msgspec.field(name="ruleUID", default="")
     """Its UID; "" until it was created."""
     taints: tuple[str, ...] = ()

@@ -22,6 +22,8 @@ AUTOSCALER_ANNOTATIONS: Final = (
     names.ANNOTATION_DO_NOT_DISRUPT,
 )
 EFFECT: Final = "NoSchedule"
+DEVICE: Final = "Device"
+"""The parts of a session that isolates devices: the node gets neither taint nor cordon."""
 CORDONED: Final = "its cordon"
 _ENDS_WITHIN_S: Final = 120.0
 """How long after the end of a session its last writes to the node may arrive."""
@@ -78,6 +80,12 @@ def quarantine_state(node: NodeView, session: str) -> QuarantineState:
     return QuarantineState.INTACT
 
 
+def isolates_devices(node: NodeView, session: str) -> bool:
+    """Return whether the session isolates devices and not the node."""
+    note = read_note(node)
+    return note is not None and note.session == session and note.parts == DEVICE
+
+
 def quarantine_patch(
     node: NodeView,
     *,
@@ -91,12 +99,14 @@ def quarantine_patch(
 ) -> dict[str, Any]:
     """Return the patch that taints, cordons and annotates the node.
 
-    Applied again, it restores removed parts and updates the recorded prior state. `restored_boot`
+    Applied again, it restores removed parts and updates the recorded prior state. With the first
+    `parts` after `DEVICE` it quarantines the node, too. `restored_boot`
     and `restored` record why: after an uncordon at boot, or by another controller. The manager of
     a prior cordon is recorded if `node` is a `FreshNode`.
     """
     note = read_note(node)
-    if note is None or note.session != session:
+    known = _updated_note(note, node) if note is not None and note.session == session else None
+    if known is None or known.parts == DEVICE != parts:
         note = QuarantineNote(
             session=session,
             boot_id=node.boot_id,
@@ -104,12 +114,12 @@ def quarantine_patch(
             prior_by=node_managers.claimed_by_another(node, node_managers.CORDON, 0.0),
             at=timestamps.format_time(now),
             parts=parts,
-            prior_annotations={
-                name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS
-            },
+            prior_annotations=known.prior_annotations
+            if known is not None
+            else {name: node.annotations.get(name) for name in AUTOSCALER_ANNOTATIONS},
         )
     else:
-        note = _updated_note(note, node)
+        note = known
     if restored_boot:
         note = msgspec.structs.replace(note, restored_boot=restored_boot)
     if restored:

@@ -48,6 +48,8 @@ class ObjectAddress:
     """The plural in lower case."""
     namespace: str = ""
     name: str = ""
+    fields: str = ""
+    """The field selector of a list."""
 
     @property
     def path(self) -> str:

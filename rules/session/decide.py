@@ -19,7 +19,16 @@ from rules.api.writes import Decision, PatchSessionSpec
 from rules.catalog import reason
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, by_accident
-from rules.session import absent, exclusions, history, observation, override, phases, taint_restore
+from rules.session import (
+    absent,
+    device_check,
+    exclusions,
+    history,
+    observation,
+    override,
+    phases,
+    taint_restore,
+)
 from rules.session import status as st
 from rules.session.case import RECHECK_S, Case, is_fresh, touched
 from rules.session.causes import (
@@ -290,4 +299,5 @@ _RULES: Final[tuple[Callable[[Case], Decision | None], ...]] = (
     _undone,
     _append,
     _boot_changed,
+    device_check.followed,
 )

@@ -45,15 +45,18 @@ class ScopeChoice:
 def in_effect(
     session: QuarantineView, causes: Iterable[Cause], health: HealthView | None, policy: Policy
 ) -> ScopeChoice:
-    """Return the scope of the session's drain: the recorded one, or a wider one of its causes."""
+    """Return the scope of the session's drain: the recorded one, or a wider one of its causes.
+
+    A session that isolates devices evicts their holders only.
+    """
     causes = tuple(causes)
     wanted = max(
         (_of_cause(session, cause, health, policy) for cause in causes),
         key=lambda scope: scope.rank,
         default=DrainScope.HOLDERS,
     )
-    choice = ScopeChoice(wanted)
-    if wanted is DrainScope.HOLDERS and (why := _no_single_gpu(session, causes, health)):
+    choice = ScopeChoice(DrainScope.HOLDERS if session.status.devices else wanted)
+    if choice.scope is DrainScope.HOLDERS and (why := no_single_gpu(session, causes, health)):
         choice = ScopeChoice(DrainScope.GPU_PODS, why)
     before = recorded(session.status.drain)
     return before if before is not None and before.scope >= choice.scope else choice
@@ -108,7 +111,7 @@ def _of_cause(
     return DrainScope.GPU_PODS if _FOR_THE_NODE.isdisjoint(asked) else DrainScope.NODE
 
 
-def _no_single_gpu(
+def no_single_gpu(
     session: QuarantineView, causes: Iterable[Cause], health: HealthView | None
 ) -> str:
     """Return why the accused GPUs cannot be repaired while others are in use; "" if they can."""

@@ -26,7 +26,7 @@ from rules.api.writes import Decision, Evicting, TaintAndCordon
 from rules.catalog.reason import is_reason_code
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy import policy
-from rules.session import causes, drain_scope, halts, history, observation
+from rules.session import causes, drain_scope, halts, history, isolation, observation
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, remove_taint, touched
 from rules.session.drain_scope import ScopeChoice
@@ -92,6 +92,8 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         )
         return end(case, Phase.CANCELLED, f"{why}{early}")
     if not case.shadow and case.taint_state is QuarantineState.INTACT:
+        if quarantine_taint.isolates_devices(case.node, case.session.name):
+            return _isolate(case, status)
         return _enter_tainted(case, status)
     if not case.shadow and case.taint_state is QuarantineState.FOREIGN:
         return _clear_foreign(case, status)
@@ -103,15 +105,8 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         refusal = Refusal(reason=WhyNot.HEALTH_STATUS_STALE, why=case.seen.stale)
     elif refused is not None and not case.shadow and its_turn:
         refusal = refused
-    elif permit.start and case.shadow:
-        return _enter_tainted(case, status)
     elif permit.start:
-        if case.node.spec.unschedulable and not is_fresh(case.node):
-            # The taint records who cordoned the node, and only a read returns managed fields.
-            why = "the node is already cordoned"
-            return Decision(step="ReadNode", because=why, needs_fresh_node=True)
-        # The write carries the resourceVersion of the node as last seen.
-        return _enter_tainted(case, status, write=taint_write(case, Phase.MARKED))
+        return _isolate(case, status)
     elif permit.refusal is not None:
         refusal = permit.refusal
     else:
@@ -137,6 +132,27 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     )
 
 
+def _isolate(case: Case, status: QuarantineStatus) -> Decision:
+    """Return the decision that takes the accused GPUs or the node out of service."""
+    chosen = isolation.choice(case)
+    if isinstance(chosen, Decision):
+        return chosen
+    if chosen.devices:
+        status = isolation.noted(touched(status, devices=chosen.devices), chosen.devices, case.now)
+    elif chosen.why:
+        status = isolation.with_reason(status, chosen.why, case.now)
+    intact = case.taint_state is QuarantineState.INTACT
+    if case.shadow or (intact and chosen.devices):
+        return _enter_tainted(case, status)
+    if case.node.spec.unschedulable and not is_fresh(case.node):
+        # The taint records who cordoned the node, and only a read returns managed fields.
+        why = "the node is already cordoned"
+        return Decision(step="ReadNode", because=why, needs_fresh_node=True)
+    parts = quarantine_taint.DEVICE if chosen.devices else case.policy.parts
+    # The write carries the resourceVersion of the node as last seen.
+    return _enter_tainted(case, status, write=taint_write(case, Phase.MARKED, parts=parts))
+
+
 def _await_assessment(case: Case) -> Decision:
     """Return a decision without writes until the fleet rules have assessed the session."""
     return Decision(
@@ -148,16 +164,21 @@ def _await_assessment(case: Case) -> Decision:
     )
 
 
+def taint_value(case: Case) -> str:
+    """Return the value of the session's taints: the reason of its first cause."""
+    first = next(iter(case.session.spec.causes), Cause())
+    # A manual cause needs no reason code; the taint then has its source.
+    return first.reason if is_reason_code(first.reason) else str(first.source)
+
+
 def taint_write(
-    case: Case, phase: str, *, boot: str = "", restored: bool = False
+    case: Case, phase: str, *, boot: str = "", restored: bool = False, parts: str = ""
 ) -> TaintAndCordon:
     """Return the write that puts taint and cordon of this session on the node as it was read.
 
     `boot`: restores the cordon in this boot. `restored`: another controller removed a part.
+    `parts`: other ones than the policy's.
     """
-    first = next(iter(case.session.spec.causes), Cause())
-    # A manual cause needs no reason code; the taint then has its source.
-    reason = first.reason if is_reason_code(first.reason) else str(first.source)
     return TaintAndCordon(
         node=case.node.name,
         node_uid=case.node.uid,
@@ -165,9 +186,9 @@ def taint_write(
         patch=quarantine_taint.quarantine_patch(
             case.node,
             session=case.session.name,
-            reason=reason,
+            reason=taint_value(case),
             phase=phase,
-            parts=case.policy.parts,
+            parts=parts or case.policy.parts,
             now=case.now,
             restored_boot=boot,
             restored=restored,
@@ -180,7 +201,7 @@ def _enter_tainted(
 ) -> Decision:
     for kind in ("Blocked", "NeedsHuman", "Storm"):
         status = st.with_condition(status, kind, case.now)
-    sentence = _sentence(case, case.now, "")
+    sentence = _sentence(case, case.now, "", status=status)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before = () if write is None else (write,)
     return case.decision("Taint", status, because=case.severity, before=before, wake_at=case.now)
@@ -202,12 +223,19 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
 
 
 def _sentence(
-    case: Case, since: float, waiting_for: str, probed: DrainStatus | None = None
+    case: Case,
+    since: float,
+    waiting_for: str,
+    probed: DrainStatus | None = None,
+    status: QuarantineStatus | None = None,
 ) -> str:
-    """Return the status message: what was done, what is next, what else to know."""
-    drain = case.drains
+    """Return the status message of `status`: what was done, what is next, what else to know."""
+    drain, status = case.drains, status or case.status
+    devices, kept = status.devices, status.evidence.get(isolation.EVIDENCE_NODE)
     if case.shadow:
-        would = f"Enforce mode would quarantine the node ({case.policy.parts})"
+        what = messages.isolated_devices(devices)
+        what = f"isolate {what}" if what else f"quarantine the node ({case.policy.parts})"
+        would = f"Enforce mode would {what}"
         would += " and drain it" if drain else ""
         would += f" ({messages.would_drain(probed)})" if probed is not None else ""
         tests = case.policy.validate
@@ -222,7 +250,9 @@ def _sentence(
     else:
         # The turn to drain is decided after the taint and cordon: gangs or limits may delay it.
         text = "its pods are evicted as soon as gangs, limits and budgets allow"
-    if case.seen.untolerating:
+    if kept and not devices:
+        text += f". The node is isolated, not the GPU: {kept}"
+    if case.seen.untolerating and not devices:
         text += (
             f". DaemonSets {messages.name_list(case.seen.untolerating)} do not tolerate the taint "
             "and could not come back"
@@ -231,7 +261,7 @@ def _sentence(
         text += f". The node is not released: {case.no_data}"
     note = quarantine_taint.read_note(case.node)
     parts = note.parts if note else case.policy.parts
-    return messages.tainted(case.causes, since, text, parts)
+    return messages.tainted(case.causes, since, text, parts, devices)
 
 
 def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:

@@ -103,13 +103,13 @@ def tested_first(
 
 
 def wanted(case: Case) -> Validation | None:
-    """Return the test of the node; None without one in the policy, and for a node that was never
-    drained: its pods still run.
+    """Return the test of the node; None without one in the policy, and while pods still run on its
+    GPUs: the node was never drained, or only single devices are isolated.
     """
     status = case.session.status
     drained = bool(status.repair) or bool(st.times(status, Phase.QUARANTINED))
     tests = case.policy.validate
-    return tests if tests.tests and drained and not case.shadow else None
+    return tests if tests.tests and drained and not (case.shadow or status.devices) else None
 
 
 def closed_test(case: Case, status: QuarantineStatus, why: str) -> QuarantineStatus:

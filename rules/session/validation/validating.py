@@ -18,7 +18,7 @@ from rules.catalog import reason
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import drain_plan
 from rules.policy import policy
-from rules.session import causes, halts, override
+from rules.session import causes, halts, isolation, override
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, remove_taint, touched
 from rules.session.repair import endings
@@ -165,7 +165,9 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     status = result.outdated(load_test.closed_test(case, status, "a cause came back"))
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
     status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_RETURNED, case.now)
-    sentence = messages.tainted(case.causes, case.now, "a cause came back", case.policy.parts)
+    sentence = messages.tainted(
+        case.causes, case.now, "a cause came back", case.policy.parts, case.status.devices
+    )
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = load_test.off_first(case)
     return case.decision(
@@ -246,6 +248,9 @@ def end(
         return Decision(
             step="ReadNode", because="a taint and cordon must be removed", needs_fresh_node=True
         )
+    left_rules = isolation.removed(case)
+    if isinstance(left_rules, Decision):
+        return left_rules
     requests = endings.last_requests(case, phase)
     if isinstance(requests, Decision):
         return requests
@@ -257,6 +262,8 @@ def end(
         if lost and phase is not Phase.NODE_GONE
         else ()
     )
+    if foreign := isolation.foreign_taints(case.status.devices):
+        why = f"{why}; {foreign}"
     sentence = messages.ended(str(phase), why, left, annotations)
     begun = touched(case.status, evidence=evidence) if evidence else _with_override(case, by)
     if carries and note is not None:
@@ -266,6 +273,8 @@ def end(
     for kind in ("Blocked", "Paused", "NeedsHuman", "NodeUnreachable", "Storm", st.PROPOSED):
         status = st.with_condition(status, kind, case.now)
     status = endings.with_left(status, requests, case.now)
+    if left_rules:
+        status = st.noted(status, isolation.LEFT, f"delete manually: {left_rules}", case.now)
     status = load_test.closed_test(
         case, endings.closed_repair(case, status, phase), "the session ended first"
     )

@@ -19,7 +19,9 @@ from hack.sim.cluster.store.deletion import charged_budget
 from hack.sim.cluster.store.patching import merge_patch, strategic_merge
 from hack.sim.cluster.store.schema import StructuralSchema
 from remediator.kube.answer import Answer
+from rules.api import device_taints
 from rules.api import writes as d
+from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.object_name import is_object_name
 from rules.api.repair_writes import ObjectAddress, WriteRepairObject
 from rules.api.requests import MERGE_PATCH, STRATEGIC_PATCH, Request, request
@@ -65,6 +67,8 @@ class ApiServer(Cluster):
         """Objects of repair providers, by path."""
         self.unserved: set[str] = set()
         """API groups that are not installed."""
+        self.device_taints_act = True
+        """Whether the controller manager has the feature gate of DeviceTaintRules on."""
         self.undefined: set[str] = set()
         """Resources of gpuward whose definition is gone."""
         self.unreadable: dict[str, ReadState] = {}
@@ -256,6 +260,8 @@ class ApiServer(Cluster):
         """Where an object is kept, and under which key."""
         if isinstance(write, WriteRepairObject) and resource != "nodes":
             return self.objects, write.address.path
+        if isinstance(write, TaintDevice | UntaintDevice):
+            return self.objects, f"{device_taints.address(write.api_version).path}/{name}"
         if resource == "pods":
             return self.pods, (namespace, name)
         kept = {
@@ -278,6 +284,8 @@ class ApiServer(Cluster):
             return 422, {}
         if items is not self.events:
             body["metadata"] = {**self._meta(name), **body["metadata"]}
+        if isinstance(write, TaintDevice) and self.device_taints_act:
+            body["status"] = {"conditions": [{"type": "EvictionInProgress", "status": "False"}]}
         items[key] = body
         return 201, body
 

@@ -31,6 +31,7 @@ _OWNER_KINDS: Final = {
 _FIELDS: Final = {
     "metadata.name": lambda o: str(o["metadata"]["name"]),
     "spec.nodeName": lambda o: str(o["spec"].get("nodeName", "")),
+    "spec.driver": lambda o: str(o["spec"].get("driver", "")),
     "status.phase": lambda o: str(o.get("status", {}).get("phase", "")),
     "status.health": lambda o: str(o.get("status", {}).get("health", "")),
     "status.silentSince": lambda o: str(o.get("status", {}).get("silentSince", "")),
@@ -59,6 +60,9 @@ class Reads(ApiServer):
         super().__init__()
         self.installed = {"kueue.x-k8s.io": "v1beta1", "node-maintenance.medik8s.io": "v1beta1"}
         """API groups of others, with their versions."""
+        self.server_version = "v1.37.0"
+        self.device_rules = "v1"
+        """The version of resource.k8s.io that has DeviceTaintRules; "" if none has."""
         self.kueue_unhealthy: dict[str, tuple[str, ...]] = {}
         """Nodes that Kueue still replaces, by key of the gang."""
         self.unlisted: tuple[int, str] | None = None
@@ -80,6 +84,8 @@ class Reads(ApiServer):
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts == ["apis"]:
             return self._groups()
+        if parts == ["version"]:
+            return answer_of(200, {"gitVersion": self.server_version})
         group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
         namespace = ""
         if rest and rest[0] == "namespaces" and len(rest) > 2:
@@ -87,6 +93,8 @@ class Reads(ApiServer):
         if not rest:
             return refusal(404)
         resource, name = rest[0], rest[1] if len(rest) > 1 else ""
+        if resource == "devicetaintrules" and parts[2] != self.device_rules:
+            return refusal(404)
         if (failing := self._failing(group, resource)) is not None:
             return failing
         if name:

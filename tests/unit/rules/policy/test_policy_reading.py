@@ -74,7 +74,7 @@ def _lists(value: Any) -> Any:
         pytest.param(
             {"zzz": 1},
             "policy.yaml: zzz is not a known key; known are apiVersion, kind, mode, nodeSelector, "
-            "mark, reasons, budget, drain, pods, external, release, repair, validate, "
+            "mark, isolate, reasons, budget, drain, pods, external, release, repair, validate, "
             "limits",
             id="nothing-near",
         ),
