@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from remediator.kube import elector, resources
-from remediator.kubectl import command, in_force, node_state
+from remediator.kubectl import command, in_force, node_state, preflight_devices
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from rules.api import messages, object_name
@@ -124,6 +124,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
             ("permissions", partial(_permissions, cluster, policy, namespace, user)),
             ("admission policies", partial(_admission, cluster)),
             ("repair", partial(_repair, cluster, policy, namespace, user)),
+            ("device taints", partial(_devices, cluster, policy, user)),
             ("test under load", partial(_validation, cluster, policy, namespace, user)),
         ]
     for name, check in to_make:
@@ -378,6 +379,13 @@ async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: st
     lacking += await _forbidden(cluster, user, "batch", "jobs", ("create",), namespace)
     found = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
     return one(f"test under load {template}", found, FAIL if lacking else OK)
+
+
+async def _devices(cluster: Cluster, policy: Policy, user: str) -> list[Check]:
+    """What `isolate: Device` depends on."""
+    wanted = _asks(policy, components.DEVICES)
+    found = await preflight_devices.device_checks(cluster, policy, user) if wanted else ()
+    return [each for name, text, ok in found for each in one(name, text, OK if ok else WARN)]
 
 
 def _asks(policy: Policy, component: str) -> bool:

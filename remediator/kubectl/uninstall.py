@@ -15,7 +15,16 @@ from remediator.kubectl import in_force
 from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
 from remediator.kubectl.command import CommandError, Terminal
 from remediator.view import operators
-from rules.api import messages, names, object_name, pods, quarantine_taint, requests, timestamps
+from rules.api import (
+    device_taints,
+    messages,
+    names,
+    object_name,
+    pods,
+    quarantine_taint,
+    requests,
+    timestamps,
+)
 from rules.api.nodes import FreshNode, NodeView
 from rules.api.repair_writes import DeleteTestJob
 from rules.api.requests import Request
@@ -57,6 +66,7 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
         raise CommandError(f"nothing was done: {leader.never_led}")
     await _release(cluster, namespace, terminal)
     await _stop(cluster, namespace, terminal)
+    await _delete_device_taints(cluster, terminal)
     found = sorted(node.name for node in await cluster.nodes() if _touched(node))
     turns = asyncio.Semaphore(AT_ONCE)
     answers = await asyncio.gather(*(_clean(cluster, name, turns) for name in found))
@@ -180,6 +190,17 @@ async def _pods(cluster: Cluster) -> list[str]:
     """namespace/name of every pod of our programs and Jobs, in any namespace."""
     found = await cluster.everything("/api/v1/pods", {**_OURS, "fieldSelector": NOT_ENDED})
     return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in found]
+
+
+async def _delete_device_taints(cluster: Cluster, terminal: Terminal) -> None:
+    """Delete the DeviceTaintRules of sessions that no leader could end."""
+    for version in device_taints.VERSIONS:
+        path = device_taints.address(version).path
+        for rule in (await cluster.get(path) or {}).get("items", ()):
+            meta = rule["metadata"]
+            if device_taints.LABEL_SESSION in meta.get("labels", {}):
+                await cluster.delete(f"{path}/{object_name.segment(meta['name'])}")
+                terminal.say(f"DeviceTaintRule {meta['name']} deleted")
 
 
 def _touched(node: NodeView) -> bool:

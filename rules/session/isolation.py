@@ -14,6 +14,7 @@ import msgspec
 
 from rules.api import device_taints, messages, object_name, resource_slices, timestamps
 from rules.api.device_taints import TaintDevice, UntaintDevice
+from rules.api.nodes import NodeView
 from rules.api.quarantine import IsolatedDevice, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import ObjectAddress
@@ -109,11 +110,16 @@ def why_node(case: Case) -> str:
     gpus = case.seen.health.status.gpus if case.seen.health is not None else ()
     if not any(gpu.uuid not in accused and gpu.health in _USABLE for gpu in gpus):
         return "no other GPU of the node is usable"
-    if case.node.status.allocatable.get(_CLASSIC, "0") != "0":
+    if has_plugin(case.node):
         return f"the node offers {_CLASSIC} through the device plugin"
     lost = st.entries_lost(case.seen.not_kept, "devices")
     refused = lost or case.seen.refused.get(NodeWrite.DEVICE)
     return refused.why if refused is not None and refused.permanent else ""
+
+
+def has_plugin(node: NodeView) -> bool:
+    """Return whether the node offers GPUs through the device plugin, past every device taint."""
+    return node.status.allocatable.get(_CLASSIC, "0") != "0"
 
 
 def rules_of(case: Case) -> Decision | ObjectSeen:

@@ -14,9 +14,10 @@ from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.preflight import ADMISSION_POLICIES
 from tests.support.cluster.manifest_builds import build
 from tests.support.cluster.provider_definitions import DEFINITIONS
+from tests.support.cluster.slices import gpu_device, slice_spec
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import BLOCKED, Object, policy_map
+from tests.support.remediator.kubectl_objects import BLOCKED, Object, node, policy_map
 from tests.support.scenario.provider_world import steps_for
 
 CRDS = REPOSITORY / "daemonset" / "crds"
@@ -258,3 +259,31 @@ def test_a_release_that_would_be_dropped_is_refused(older: Kubectl) -> None:
     assert "are older than this command" in err
     assert "do not know spec.release" in err
     assert "kubectl apply -k daemonset/crds" in err
+
+
+def gpu_slice(node: str, *, uuid: bool = True) -> Object:
+    device = gpu_device(0) if uuid else {"name": "gpu-0", "attributes": {}}
+    return {"metadata": {"name": node}, "spec": slice_spec(node, device)}
+
+
+def test_what_isolated_devices_need_is_checked_if_the_policy_asks_for_them(tmp_path: Path) -> None:
+    rights = component("devices")
+    with cluster(tmp_path, having(rights, "isolate: Device"), **ADMIN) as kubectl:
+        for name in ("gpu-1", "gpu-2"):
+            made = node(name)
+            made["status"]["allocatable"] = {"nvidia.com/gpu": "8"} if name == "gpu-2" else {}
+            load(kubectl.hosted, r.NODES, made)
+        load(kubectl.hosted, r.RESOURCE_SLICES, gpu_slice("gpu-1"))
+        load(kubectl.hosted, r.RESOURCE_SLICES, gpu_slice("gpu-2", uuid=False))
+        _, report = lines(kubectl)
+    assert report["device taints"].startswith("ok") or "version" in report["device taints"]
+    assert report["device UUIDs"] == (
+        "warn  device UUIDs: no ResourceSlice with attribute uuid for gpu-2"
+    )
+    assert "gpu-2 offer nvidia.com/gpu" in report["device plugin"]
+
+
+def test_component_devices_is_missed(tmp_path: Path) -> None:
+    with cluster(tmp_path, having(component(), "isolate: Device"), **ADMIN) as kubectl:
+        _, report = lines(kubectl)
+    assert "add component devices" in report["device taints"]

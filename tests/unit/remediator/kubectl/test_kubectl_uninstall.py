@@ -388,3 +388,20 @@ def test_who_may_not_see_jobs_stops_nothing(tmp_path: Path) -> None:
     assert code == 1
     assert "this is for cluster administrators" in err
     assert verbs <= {"get", "list", "create"}
+
+
+def test_device_taints_of_sessions_without_a_leader_are_deleted(tmp_path: Path) -> None:
+    spec = {"taint": {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}}
+    ours = {"metadata": {"name": "gpuward-1", "labels": {"gpuward.io/session-uid": "u"}}}
+    other = {"metadata": {"name": "gpuward-other"}}
+
+    def devices(hosted: HostedServer) -> None:
+        fill(hosted)
+        load(hosted, r.DEVICE_TAINT_RULES, {**ours, "spec": spec}, {**other, "spec": spec})
+
+    with cluster(tmp_path, devices) as kubectl:
+        code, _, err = kubectl("uninstall", "--yes")
+        assert code == 0, err
+        assert "DeviceTaintRule gpuward-1 deleted" in err
+        left = kubectl.hosted.run(kubectl.hosted.server.client.list(r.DEVICE_TAINT_RULES))
+    assert [each["metadata"]["name"] for each in left["items"]] == ["gpuward-other"]

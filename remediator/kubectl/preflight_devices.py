@@ -1,0 +1,62 @@
+"""Check what `isolate: Device` depends on: served version, GPU UUIDs in slices, device plugins."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from remediator.kubectl.cluster import Cluster
+from rules.api import device_taints, messages, object_name, resource_slices
+from rules.api.nodes import NodeView
+from rules.policy.policy import Policy
+from rules.session import isolation
+
+_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+async def device_checks(
+    cluster: Cluster, policy: Policy, user: str
+) -> list[tuple[str, str, bool]]:
+    """Return the name of each check, its finding, and whether it is good. With a bad one gpuward
+    isolates the node. `user` is the remediator's.
+    """
+    group, resource = device_taints.GROUP, device_taints.RESOURCE
+    if await cluster.may(user, group, resource, "create", "") is False:
+        why = f"{user} may not create {resource}; add component devices"
+        return [("device taints", why, False)]
+    served = [version for version in device_taints.VERSIONS if await _serves(cluster, version)]
+    server = str((await cluster.get("/version") or {}).get("gitVersion", ""))
+    why = device_taints.broken(server)
+    if not served:
+        why = (
+            "DeviceTaintRules are not served; use Kubernetes 1.37, or 1.36.3 with feature "
+            "gate DRADeviceTaintRules and --runtime-config=resource.k8s.io/v1beta2=true"
+        )
+    found = [("device taints", why or f"{served[0]} is served", not why)]
+    if not served:
+        return found
+    nodes = await cluster.nodes(policy.node_selector)
+    query = {
+        "fieldSelector": object_name.field_selector("spec.driver", resource_slices.GPU_DRIVER)
+    }
+    shown = {
+        str((each.get("spec") or {}).get("nodeName"))
+        for each in await cluster.everything(_SLICES, query)
+        if any(
+            ((device.get("attributes") or {}).get("uuid") or {}).get("string")
+            for device in (each.get("spec") or {}).get("devices") or ()
+        )
+    }
+    return [*found, *_of_nodes(nodes, shown)]
+
+
+def _of_nodes(nodes: Sequence[NodeView], shown: set[str]) -> Iterator[tuple[str, str, bool]]:
+    missing = sorted(node.name for node in nodes if node.name not in shown)
+    why = f"no ResourceSlice with attribute uuid for {messages.name_list(missing)}"
+    yield "device UUIDs", why if missing else "every node publishes its GPUs", not missing
+    classic = sorted(node.name for node in nodes if isolation.has_plugin(node))
+    why = f"{messages.name_list(classic)} offer nvidia.com/gpu through the device plugin"
+    yield "device plugin", why if classic else "no node uses it", not classic
+
+
+async def _serves(cluster: Cluster, version: str) -> bool:
+    group = await cluster.get(f"/apis/{version}") or {}
+    return any(each.get("name") == device_taints.RESOURCE for each in group.get("resources", ()))
