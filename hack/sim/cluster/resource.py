@@ -121,7 +121,7 @@ RESOURCE_SLICES = _builtin(
     "resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False
 )
 DEVICE_TAINT_RULES = _builtin(
-    "resource.k8s.io/v1", "devicetaintrules", "DeviceTaintRule", namespaced=False
+    "resource.k8s.io/v1beta2", "devicetaintrules", "DeviceTaintRule", namespaced=False
 )
 BUILTIN = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
 """The kinds that every control plane serves, as far as this project meets them."""

@@ -8,7 +8,7 @@ from hack.sim.cluster.store.schema import StructuralSchema
 VERSION = {
     "major": "1",
     "minor": "36",
-    "gitVersion": "v1.36.2",
+    "gitVersion": "v1.36.3",
     "gitCommit": "0000000000000000000000000000000000000000",
     "gitTreeState": "clean",
     "buildDate": "2026-06-01T00:00:00Z",

@@ -198,7 +198,7 @@ async def test_in_shadow_a_device_taint_has_no_effect(cluster, effect, allowed):
         node_uid="u",
         session="s",
         session_uid="su",
-        api_version="resource.k8s.io/v1",
+        api_version="resource.k8s.io/v1beta2",
         device=device,
         reason="Xid79",
         effect=effect,

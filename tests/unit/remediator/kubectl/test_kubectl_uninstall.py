@@ -403,5 +403,5 @@ def test_device_taints_of_sessions_without_a_leader_are_deleted(tmp_path: Path) 
         code, _, err = kubectl("uninstall", "--yes")
         assert code == 0, err
         assert "DeviceTaintRule gpuward-1 deleted" in err
-        left = kubectl.hosted.run(kubectl.hosted.server.client.list(r.DEVICE_TAINT_RULES))
-    assert [each["metadata"]["name"] for each in left["items"]] == ["gpuward-other"]
+        left, _ = kubectl.hosted.run(kubectl.hosted.server.client.list(r.DEVICE_TAINT_RULES))
+    assert [each["metadata"]["name"] for each in left] == ["gpuward-other"]
