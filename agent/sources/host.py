@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from rules.judge import observation
-from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
+from rules.judge.observation import HostSeen, NetworkPort, PciFunction, PortCounter, Service
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Out of file descriptors or of the kernel's memory. Source: open(2), read(2)."""
@@ -102,25 +102,119 @@ def _config_space_ok(device: Path) -> bool | None:
     return None if len(start) < 4 else start != b"\xff\xff\xff\xff"
 
 
-INFINIBAND_PORTS = Path("/sys/class/infiniband")
-MAX_PORTS = 64
-PORT_ACTIVE = "4:"
+INFINIBAND: Final = Path("/sys/class/infiniband")
+MAX_PORTS: Final = 64
+PORTS_WITHIN_S: Final = 5.0
+"""Ports that are not read by then have no data: an adapter with hung firmware delays each read."""
+_PORT_BYTES: Final = 64
+"""The longest text of a file that is read below a port."""
+PORT_ACTIVE: Final = "4:"
 """The start of `state` of an active port (`4: PORT_ACTIVE`). Source: Linux RDMA sysfs."""
+_MOST: Final = 1 << 64
+
+_EFA_COUNTERS: Final = tuple(each for each in PortCounter if each.name.startswith("EFA_"))
+_CABLE_COUNTERS: Final = tuple(
+    each for each in PortCounter if each not in (*_EFA_COUNTERS, PortCounter.CARRIER_DOWN)
+)
 
 
-def network_ports(root: Path = INFINIBAND_PORTS) -> tuple[NetworkPort, ...]:
-    """Return every port with its state, without removed ones. Raises OSError if `is_exhausted`."""
-    found = []
-    for port in sorted(root.glob("*/ports/*"))[:MAX_PORTS]:
-        try:
-            state = (port / "state").read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            raise_if_exhausted(error)
-            # The adapter is being reset or removed.
-            continue
-        name = f"{port.parent.parent.name}/{port.name}"[:MAX_PORTS]
-        found.append(NetworkPort(name=name, active=state.startswith(PORT_ACTIVE)))
-    return tuple(found)
+def network_ports(root: Path = INFINIBAND) -> tuple[NetworkPort, ...]:
+    """Return every port with its state, device files and error counters.
+
+    Virtual functions of this host are left out: they come and go with pods. Raises OSError if
+    `is_exhausted`.
+    """
+    paths = [
+        (device, port)
+        for device in _entries(root)
+        if not os.path.lexists(f"{root}/{device}/device/physfn")
+        for port in _entries(root / device / "ports")
+    ][:MAX_PORTS]
+    if not paths:
+        return ()
+    verbs = _with_device_file(root, "verbs", "uverbs")
+    umad = _with_device_file(root, "mad", "umad")
+    until = time.monotonic() + PORTS_WITHIN_S
+    return tuple(
+        _network_port(root, device, port, verbs, umad)
+        if time.monotonic() < until
+        else NetworkPort(name=_port_name(device, port), active=None)
+        for device, port in paths
+    )
+
+
+def _port_name(device: str, port: str) -> str:
+    return f"{device}/{port}"[:MAX_PORTS]
+
+
+def ports_move(root: Path = INFINIBAND) -> bool:
+    """Whether each RDMA device belongs to one network namespace. Source: rdma-system(8)."""
+    return _text(f"{root.parents[1]}/module/ib_core/parameters/netns_mode") == "N"
+
+
+def _entries(folder: Path) -> list[str]:
+    """Return the names in a folder of sysfs; none if it does not exist."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are enough, and cost less
+    except OSError as error:
+        raise_if_exhausted(error)
+        return []
+
+
+def _text(path: str) -> str:
+    return _start_of(path, _PORT_BYTES).decode("ascii", "replace").strip()
+
+
+def _with_device_file(root: Path, kind: str, prefix: str) -> frozenset[tuple[str, str]] | None:
+    """Return device and port (empty: all) of each device file; None without the kernel module.
+
+    The kernel creates `/dev/infiniband/umad0` for the class entry `infiniband_mad/umad0`.
+    """
+    folder = root.parent / f"infiniband_{kind}"
+    names = _entries(folder)
+    if not names:
+        return None
+    paths = [f"{folder}/{name}" for name in names if name.startswith(prefix)][: 4 * MAX_PORTS]
+    return frozenset((_text(f"{path}/ibdev"), _text(f"{path}/port")) for path in paths)
+
+
+def _network_port(
+    root: Path,
+    device: str,
+    port: str,
+    verbs: frozenset[tuple[str, str]] | None,
+    umad: frozenset[tuple[str, str]] | None,
+) -> NetworkPort:
+    path = f"{root}/{device}/ports/{port}"
+    state, layer = _text(f"{path}/state"), _text(f"{path}/link_layer")
+    expected = [("uverbs", verbs, (device, ""))]
+    if layer == "InfiniBand":
+        expected.append(("umad", umad, (device, port)))
+    known = [(name, own in files) for name, files, own in expected if files is not None]
+    cabled = layer in ("InfiniBand", "Ethernet")
+    counters = {
+        counter: value
+        for counter in (_CABLE_COUNTERS if cabled else _EFA_COUNTERS)
+        if (value := _number(f"{path}/{counter}")) is not None
+    }
+    interfaces = _entries(root / device / "device/net") if layer == "Ethernet" else []
+    if len(interfaces) == 1:
+        carrier = _number(f"{root}/{device}/device/net/{interfaces[0]}/carrier_down_count")
+        if carrier is not None:
+            counters[PortCounter.CARRIER_DOWN] = carrier
+    return NetworkPort(
+        name=_port_name(device, port),
+        active=state.startswith(PORT_ACTIVE) if state else None,
+        missing_files=tuple(name for name, exists in known if not exists) if known else None,
+        counters=counters,
+    )
+
+
+def _number(path: str) -> int | None:
+    """Return a counter; None if it is absent or not a number of at most 64 bits."""
+    text = _text(path)
+    value = int(text) if text.isdecimal() else _MOST
+    return value if value < _MOST else None
 
 
 PROC: Final = Path("/proc")
@@ -194,23 +288,28 @@ def _names_and_states(
 
 def _name_and_state(root: Path, number: str) -> tuple[str, str]:
     """Return name and state of a process; both empty if it has ended."""
-    try:
-        # Not pathlib, for speed: this runs for every process of the host, every minute.
-        fd = os.open(f"{root}/{number}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise_if_exhausted(error)
-        return "", ""
-    try:
-        stat = os.read(fd, STAT_BYTES)
-    except OSError as error:
-        raise_if_exhausted(error)
-        return "", ""
-    finally:
-        os.close(fd)
+    stat = _start_of(f"{root}/{number}/stat", STAT_BYTES)
     # A name may contain brackets; the last one ends it. Source: proc_pid_stat(5).
     head, _, tail = stat.rpartition(b") ")
     name = head.partition(b"(")[2]
     return name.decode("ascii", "backslashreplace"), tail[:1].decode("ascii", "replace")
+
+
+def _start_of(path: str, size: int) -> bytes:
+    """Return the first bytes of a file; empty if it cannot be read."""
+    try:
+        # Not pathlib, for speed: this runs for every process of the host, every minute.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise_if_exhausted(error)
+        return b""
+    try:
+        return os.read(fd, size)
+    except OSError as error:
+        raise_if_exhausted(error)
+        return b""
+    finally:
+        os.close(fd)
 
 
 DMI = Path("/sys/class/dmi/id")
@@ -225,6 +324,7 @@ def host_seen(at: float, *, dmi: Path = DMI, numa: Path = NUMA) -> HostSeen:
         too_many_processes=processes is not None and processes.too_many,
         services=processes.services if processes else {},
         ports=network_ports(),
+        ports_move=ports_move(),
     )
 
 

@@ -286,7 +286,7 @@ def _boot(state: NodeState, boot_id: str) -> NodeState:
         for key, view in state.gpus.items()
     }
     state = replace(state, gpus=gpus, pci_at=0.0, inventory_at=0.0)
-    state = replace(state, checks={}, services={})
+    state = replace(state, checks={}, services={}, ports={})
     return closing.note_reboot(state)
 
 

@@ -262,11 +262,40 @@ class NodeSeen(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+class PortCounter(StrEnum):
+    """An error counter of a network port: its path below the port's folder in sysfs.
+
+    Source: Linux `Documentation/ABI/stable/sysfs-class-infiniband`, and the driver efa.
+    """
+
+    SYMBOL_ERRORS = "counters/symbol_error"
+    LINK_RECOVERIES = "counters/link_error_recovery"
+    LINK_DOWNED = "counters/link_downed"
+    RECEIVE_ERRORS = "counters/port_rcv_errors"
+    SLOW_RESTARTS = "hw_counters/roce_slow_restart"
+    EFA_DROPS = "hw_counters/rx_drops"
+    EFA_READ_ERRORS = "hw_counters/rdma_read_wr_err"
+    EFA_WRITE_ERRORS = "hw_counters/rdma_write_wr_err"
+    EFA_TIMEOUTS = "hw_counters/retrans_timeout_events"
+    EFA_IMPAIRED = "hw_counters/impaired_remote_conn_events"
+    EFA_UNRESPONSIVE = "hw_counters/unresponsive_remote_events"
+    EFA_COMMANDS_LOST = "../../hw_counters/no_completion_cmds"
+    CARRIER_DOWN = "carrier_down_count"
+    """Of the network interface; only of ports with link layer Ethernet."""
+
+
 class NetworkPort(msgspec.Struct, frozen=True, kw_only=True):
-    """One port of an InfiniBand or RoCE adapter (`mlx5_0/1`) and whether its link is up."""
+    """One port of an InfiniBand, RoCE or EFA adapter (`mlx5_0/1`).
+
+    `active`: whether its link is up; None if the adapter does not answer. `missing_files` names
+    the device files (`uverbs`, `umad`) that it lacks; None if unknown. `counters` has the error
+    counters that the port has.
+    """
 
     name: str
-    active: bool
+    active: bool | None
+    missing_files: tuple[str, ...] | None = None
+    counters: Mapping[PortCounter, int] = msgspec.field(default_factory=dict)
 
 
 class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +303,8 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     `product_uuid` is the DMI product UUID, empty when unreadable; `booted_at` the wall time of
     this boot, 0 when unknown; `cpu_numa_nodes` the NUMA nodes with CPUs; `ports` those of the
-    InfiniBand and RoCE adapters. `services` maps each service to whether it runs; it is empty if
+    InfiniBand, RoCE and EFA adapters. `ports_move`: a port may be in the network namespace of a
+    pod, where it is not visible. `services` maps each service to whether it runs; it is empty if
     the host's processes are not visible, or not read because of `too_many_processes`.
     """
 
@@ -285,6 +315,7 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     too_many_processes: bool = False
     services: Mapping[Service, bool] = msgspec.field(default_factory=dict)
     ports: tuple[NetworkPort, ...] = ()
+    ports_move: bool = False
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):

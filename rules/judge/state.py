@@ -27,6 +27,7 @@ from rules.judge.observation import (
     GpuSeen,
     PciFunction,
     PodResourcesSeen,
+    PortCounter,
     Service,
     SourceName,
     SourceState,
@@ -152,11 +153,22 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortView(msgspec.Struct, frozen=True, kw_only=True):
-    """A network port: whether it was ever active, since when it is down, good polls since."""
+    """A network port: whether it was ever active, since when it is down, good polls since.
+
+    `active` is its last known state. `missing_since`: when it was first absent. `counters` has the
+    last values, read since `counted_since`, `recent` their increases within the last hour, and
+    `checks` the memory of its checks.
+    """
 
     was_active: bool = False
+    active: bool = False
     down_since: float | None = None
     good_polls: int = 0
+    missing_since: float | None = None
+    counted_since: float | None = None
+    counters: Mapping[PortCounter, Counter] = kept(default_factory=dict)
+    recent: Ledger = kept(default_factory=dict)
+    checks: Mapping[str, Gauge] = kept(default_factory=dict)
 
 
 class ServiceView(msgspec.Struct, frozen=True, kw_only=True):

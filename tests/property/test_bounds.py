@@ -25,6 +25,7 @@ from rules.judge.observation import (
     NetworkPort,
     NodeSeen,
     Observation,
+    PortCounter,
     Readings,
     Service,
     SourceChanged,
@@ -119,7 +120,9 @@ class Life:
         if kind < (0.98 if not self.long else 0.99):
             port = NetworkPort(
                 name=f"mlx5_{draw.randrange(10_000)}{LONG}",
-                active=draw.random() < 0.5,
+                active=draw.choice((True, False, None)),
+                missing_files=draw.choice((None, (), (LONG,) * 3)),
+                counters={each: draw.randrange(1 << 64) for each in PortCounter},
             )
             services = {each: draw.random() < 0.5 for each in Service}
             return HostSeen(at=now, booted_at=START, services=services, ports=(port,) * 100)

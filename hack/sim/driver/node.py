@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES
+from rules.judge.observation import PortCounter
 
 
 class _Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -269,13 +270,25 @@ class Gpu(_Part):
     """Return codes by call or field constant."""
 
 
+class Port(_Part):
+    """What differs from a good network port; `counters` by path as in `PortCounter`."""
+
+    state: Literal["active", "down", "missing"] = "active"
+    missing_files: list[str] = []
+    counters: dict[PortCounter, int] = {}
+
+
 class Host(_Part):
-    """The host of the driver. `running` null: its processes are not visible, as in a pod."""
+    """The host of the driver. `running` null: its processes are not visible, as in a pod.
+
+    `ports` changes some of the `infiniband_ports`, by name (`mlx5_0/1`).
+    """
 
     running: list[Literal["nvidia-fabricmanager", "nvidia-persistenced", "nvidia-imex"]] | None = (
         None
     )
     infiniband_ports: int = 0
+    ports: dict[str, Port] = {}
 
 
 class PushedEvent(_Part):

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from hack.sim.driver.node import Gpu, Node, parse
+from hack.sim.driver.node import Gpu, Node, Port, parse
 from rules.judge.observation import HostSeen, NetworkPort, PciFunction, Service
 from rules.text.pci_address import full_address
 from rules.text.user_input import duplicate_key
@@ -151,11 +151,18 @@ def device_files(path: str | Path) -> list[str]:
 def host_of(node: Node, identity: HostSeen) -> HostSeen:
     """Return the node's host; `identity` is that of the real machine."""
     host = node.host
-    ports = range(host.infiniband_ports)
-    seen = replace(
-        identity,
-        ports=tuple(NetworkPort(name=f"mlx5_{n}/1", active=True) for n in ports),
+    names = (f"mlx5_{number}/1" for number in range(host.infiniband_ports))
+    ports = tuple(
+        NetworkPort(
+            name=name,
+            active=port.state == "active",
+            missing_files=tuple(port.missing_files),
+            counters=port.counters,
+        )
+        for name in names
+        if (port := host.ports.get(name, Port())).state != "missing"
     )
+    seen = replace(identity, ports=ports)
     if host.running is None:
         return seen
     return replace(

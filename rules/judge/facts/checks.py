@@ -12,11 +12,11 @@ from rules.catalog.reason import ClosesKind, Reason
 from rules.catalog.signals import LOWEST_COMPUTE_STATE, Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge import recording
-from rules.judge.facts import checks_fabric, checks_heat, standing
+from rules.judge.facts import checks_fabric, checks_heat, checks_network, standing
 from rules.judge.facts.standing import Check, CheckResult, Sample
 from rules.judge.incident import Scope
 from rules.judge.memory import Latch
-from rules.judge.observation import Value
+from rules.judge.observation import PortCounter, Value
 from rules.judge.state import GpuView, NodeState
 
 VOLATILE: Final = (
@@ -294,3 +294,23 @@ GAUGES: Final = (
     _gauge("FabricManagerDisconnected", checks_fabric.manager, Scope.DOMAIN),
     _gauge("FabricPartitionUnassigned", checks_fabric.partition),
 )  # fmt: skip
+
+PORTS: Final = tuple(
+    Check(reason=reason, measure=measure, scope=Scope.NODE)
+    for reason, measure in (
+        ("NetworkPortMissing", checks_network.missing),
+        ("NetworkDeviceFileMissing", checks_network.device_files),
+        ("NetworkLinkFlaps", checks_network.flaps),
+        ("NetworkLinkRecovery", checks_network.rate(PortCounter.LINK_RECOVERIES, per_s=60)),
+        ("NetworkSymbolErrors", checks_network.per_hour(PortCounter.SYMBOL_ERRORS)),
+        ("NetworkReceiveErrors", checks_network.rate(PortCounter.RECEIVE_ERRORS)),
+        ("RoceSlowRestart", checks_network.rate(PortCounter.SLOW_RESTARTS)),
+        ("EfaPacketDrops", checks_network.rate(PortCounter.EFA_DROPS)),
+        ("EfaRequestErrors", checks_network.rate(
+            PortCounter.EFA_READ_ERRORS, PortCounter.EFA_WRITE_ERRORS, per_s=60)),
+        ("EfaConnectionErrors", checks_network.rate(
+            PortCounter.EFA_TIMEOUTS, PortCounter.EFA_IMPAIRED, PortCounter.EFA_UNRESPONSIVE)),
+        ("EfaCommandsLost", checks_network.per_hour(PortCounter.EFA_COMMANDS_LOST)),
+    )
+)  # fmt: skip
+"""Checks of each network port, with one incident of the node for all ports."""

@@ -1,83 +1,24 @@
-"""Check the host: network ports, hung tasks, the fabric manager.
+"""Check the host: hung tasks, the fabric manager.
 
-A port that was never active is not in use. A hung task is reported by the kernel log; it ends with
-a reboot, or when the log is silent and all GPUs answer. A fabric manager is missed only if it ran
-earlier in this boot. No finding is above Degraded, Report.
+A hung task is reported by the kernel log; it ends with a reboot, or when the log is silent and all
+GPUs answer. A fabric manager is missed only if it ran earlier in this boot. No finding is above
+Degraded, Report.
 """
 
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
-from rules.catalog import reasons
 from rules.catalog.reason import ClosesKind
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import Threshold
 from rules.judge import observation, present, recording
 from rules.judge.facts import standing
 from rules.judge.facts.standing import Check, CheckResult
-from rules.judge.incident import Finding, Scope
+from rules.judge.incident import Scope
 from rules.judge.memory import Gauge
-from rules.judge.observation import HostSeen, NetworkPort, Service, SourceName, SourceState
+from rules.judge.observation import HostSeen, Service, SourceName, SourceState
 from rules.judge.present import Present
-from rules.judge.state import Judging, NodeState, PortView, ServiceView
+from rules.judge.state import Judging, NodeState, ServiceView
 from rules.judge.topology import Interconnect, interconnect, nvlink_domain
-
-PORT_DOWN: Final = "NetworkPortDown"
-_MAX_PORTS: Final = 64
-
-
-def judge_ports(on: Judging, seen: HostSeen) -> Judging:
-    """Take one poll of the network ports."""
-    known = _named(on.state)
-    ports = {
-        port.name: _stepped(on.state.ports.get(port.name, PortView()), port, on.now, known=known)
-        for port in seen.ports[:_MAX_PORTS]
-    }
-    on = on.replace(ports=ports)
-    since = {name: view.down_since for name, view in ports.items() if view.down_since is not None}
-    if ports and not since:
-        return recording.close_where(on, lambda i: i.row.reason == PORT_DOWN, ClosesKind.STATE)
-    down = [
-        name
-        for name, at in since.items()
-        if not ports[name].good_polls and on.now - at >= on.thresholds[PORT_DOWN].value
-    ]
-    if known or not down:
-        return on
-    finding = Finding(
-        at=seen.at,
-        row=reasons.REASONS[PORT_DOWN],
-        source=SourceName.HOST,
-        evidence=f"network ports that were active and are down: {', '.join(sorted(down))}",
-        ports=tuple(sorted(down)),
-        scope=Scope.NODE,
-    )
-    return recording.record(on, finding)
-
-
-def _named(state: NodeState) -> frozenset[str]:
-    """Return the ports of the active incident: an earlier agent saw them active."""
-    return frozenset(
-        name
-        for incident in state.incidents
-        if incident.active and incident.row.reason == PORT_DOWN
-        for name in incident.ports
-    )
-
-
-def _stepped(view: PortView, port: NetworkPort, now: float, *, known: frozenset[str]) -> PortView:
-    """Return the state of one port after a poll."""
-    if port.active:
-        good = view.good_polls + 1
-        if view.down_since is None or good >= reasons.REASONS[PORT_DOWN].closes_on.count:
-            return PortView(was_active=True)
-        return replace(view, was_active=True, good_polls=good)
-    if not view.was_active and port.name not in known:
-        return view
-    since = now if view.down_since is None else min(view.down_since, now)
-    return replace(view, down_since=since, good_polls=0)
-
 
 HUNG: Final = "HungNvidiaTask"
 _REPEATS_WITHIN_S: Final = 150.0

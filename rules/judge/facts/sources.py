@@ -15,7 +15,7 @@ from rules.catalog.thresholds import Threshold
 from rules.catalog.xid import RECOVERY_ACTION_XID, reason_for_xid
 from rules.judge import closing, recording
 from rules.judge import observation as facts
-from rules.judge.facts import host, presence, standing
+from rules.judge.facts import host, network, presence, standing
 from rules.judge.facts.standing import Check, CheckResult
 from rules.judge.incident import Finding, GpuId
 from rules.judge.memory import Latch
@@ -335,6 +335,6 @@ def take_host(on: Judging, seen: facts.HostSeen) -> Judging:
         cpu_numa_nodes=seen.cpu_numa_nodes or on.state.node.cpu_numa_nodes,
     )
     on = on.replace(node=node)
-    on = host.judge_ports(on, seen)
+    on = network.judge_ports(on, seen)
     on = host.end_hung_tasks(on)
     return host.judge_services(on, seen)

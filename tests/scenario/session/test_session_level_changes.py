@@ -33,6 +33,19 @@ def open_the_way(world: World) -> None:
     world.add_pod("late", NODE)
 
 
+@pytest.mark.parametrize(("policy", "phase"), [({}, ""), ({"level": "Cordon"}, "Marked")])
+def test_a_network_reason_only_quarantines_if_the_policy_raises_it(
+    policy: dict[str, str], phase: str
+) -> None:
+    world = fleet(reasons={"NetworkLinkFlaps": policy} if policy else {})
+    world.add_pod("trainer", NODE, gpus=8)
+    world.incident(NODE, "NetworkLinkFlaps", severity="Degraded", level="Report")
+    world.run(60)
+    assert world.phase(NODE) == phase
+    assert ours(world) == ([NODE] if phase else [])
+    assert evictions_after(world, 0) == 0
+
+
 class TestThePolicyOnlyReports:
     def test_a_pending_session_does_not_touch_its_node(self) -> None:
         world = at("Pending")

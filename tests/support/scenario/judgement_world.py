@@ -290,6 +290,8 @@ class World:
         self,
         ports: tuple[NetworkPort, ...] = (),
         running: set[Service] | None = None,
+        *,
+        ports_move: bool = False,
     ) -> None:
         """Poll the host; `running` None: no data about services."""
         services = {} if running is None else {each: each in running for each in Service}
@@ -301,6 +303,7 @@ class World:
                 cpu_numa_nodes=(0, 1),
                 services=services,
                 ports=ports,
+                ports_move=ports_move,
             )
         )
 

@@ -199,6 +199,9 @@ def is_under_way(state: NodeState) -> bool:
         checks += view.checks.values()
         asked = view.action_seen is not None and view.action_seen != view.action
         waits = waits or asked
+    for port in state.ports.values():
+        waits = waits or port.missing_since is not None or bool(port.recent)
+        checks += port.checks.values()
     gauges += [check for check in checks if isinstance(check, Gauge)]
     latches = [check for check in checks if isinstance(check, Latch)]
     waits = waits or any(latch.seen != latch.raised for latch in latches)

@@ -1,57 +1,10 @@
-"""Checks of the host: network ports, the fabric manager, tasks that hang in the driver."""
+"""Checks of the host: the fabric manager, tasks that hang in the driver."""
 
 import pytest
 
 from rules.judge.incident import Incident
-from rules.judge.observation import NetworkPort, Service, SourceName, SourceState, TopologySeen
+from rules.judge.observation import Service, SourceName, SourceState, TopologySeen
 from tests.support.scenario.judgement_world import World
-
-UP = (NetworkPort(name="mlx5_0/1", active=True), NetworkPort(name="mlx5_1/1", active=False))
-DOWN = (NetworkPort(name="mlx5_0/1", active=False), UP[1])
-
-
-def port_looks(world: World, ports: tuple[NetworkPort, ...], minutes: int) -> None:
-    for _ in range(minutes):
-        world.host(ports=ports)
-        world.advance(60)
-
-
-def test_a_port_that_worked_and_stays_down_is_degraded_until_it_is_back() -> None:
-    world = World().start()
-    port_looks(world, UP, 2)
-    port_looks(world, DOWN, 6)
-    assert world.outcome() == "Degraded Report Investigate"
-    assert world.only().row.reason == "NetworkPortDown"
-    port_looks(world, UP, 2)
-    assert world.active, "it may only flap"
-    port_looks(world, UP, 1)
-    assert not world.active
-
-
-def test_a_flap_and_an_unused_port_are_ignored() -> None:
-    world = World().start()
-    port_looks(world, UP, 2)
-    port_looks(world, DOWN, 3)
-    port_looks(world, UP, 10)
-    assert not world.incidents
-
-
-def test_a_port_found_down_by_an_agent_that_starts_is_not_judged() -> None:
-    world = World().start()
-    port_looks(world, DOWN, 20)
-    assert not world.incidents
-
-
-def test_a_restarted_agent_keeps_the_finding_while_the_port_is_down() -> None:
-    world = World().start()
-    port_looks(world, UP, 1)
-    port_looks(world, DOWN, 6)
-    world.restart_agent()
-    port_looks(world, DOWN, 2)
-    assert world.only().row.reason == "NetworkPortDown"
-    port_looks(world, UP, 3)
-    assert not world.active
-
 
 FM = Service.FABRIC_MANAGER
 

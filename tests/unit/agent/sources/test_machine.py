@@ -16,7 +16,6 @@ from agent.sources.host import (
     SLICE,
     host_processes,
     host_seen,
-    network_ports,
     pci_functions,
 )
 from agent.sources.machine import (
@@ -28,7 +27,6 @@ from agent.sources.machine import (
 )
 from rules.judge.observation import (
     HostSeen,
-    NetworkPort,
     PciFunction,
     PciSeen,
     Service,
@@ -195,19 +193,6 @@ def test_a_host_around_the_limit_reports_too_many_processes_once() -> None:
     ]
     running = [bool(fact.services) for fact in facts if isinstance(fact, HostSeen)]
     assert running == [False] * 7 + [True] * 2, "five consecutive polls below the limit"
-
-
-def test_ports_of_adapters_are_read_and_odd_ones_left_out(tmp_path: Path) -> None:
-    for name, state in (("mlx5_0", "4: ACTIVE\n"), ("mlx5_1", "1: DOWN\n"), ("mlx5_2", None)):
-        port = tmp_path / name / "ports" / "1"
-        port.mkdir(parents=True)
-        if state is not None:
-            (port / "state").write_text(state)
-    assert network_ports(tmp_path) == (
-        NetworkPort(name="mlx5_0/1", active=True),
-        NetworkPort(name="mlx5_1/1", active=False),
-    )
-    assert network_ports(tmp_path / "nowhere") == ()
 
 
 @pytest.mark.parametrize("folder", ["pci", "proc"])
