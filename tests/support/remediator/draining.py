@@ -54,7 +54,8 @@ class Setting(EdgeWorld):
     async def add_session(self, node, started_at="", *, on_record=True):
         cause = {"source": "Detector", "reason": "Xid79", "severity": "Fatal", "incident": node}
         # The check at the node writes down that somebody is to go.
-        drain = {"startedAt": started_at, "waiting": {"more": 1} if on_record else {}}
+        waiting = {"more": 1} if on_record else {}
+        drain = {"startedAt": started_at, "waiting": waiting, "scope": "Node"}
         spec = {"nodeName": node, "causes": [cause]}
         status = {"mode": "Enforce", "phase": "Draining", "drain": drain}
         await made(self.client, QUARANTINES, f"s-{node}", spec=spec, status=status)

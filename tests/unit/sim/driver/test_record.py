@@ -57,7 +57,8 @@ def checked(path, capsys):
     """The health status as JSON, without what belongs to the moment."""
     status = agent(["check", "--json", "--kmsg=off", f"--nvml=sim:{path}"])
     found = json.loads(capsys.readouterr().out)
-    moment = {"observedAt", "since", "id", "firstSeen", "lastSeen", "closedAt", "count", "cursor"}
+    moment = {"observedAt", "readAt", "since", "id", "firstSeen", "lastSeen", "closedAt", "count"}
+    moment |= {"cursor"}
 
     def lasting(value):
         if isinstance(value, dict):
