@@ -234,6 +234,11 @@ FIELDS: dict[str, Field] = {
     "QuarantineStatus.message": Field(
         "One sentence: what was done, what is next, what blocks it.", 1024
     ),
+    "QuarantineStatus.until": Field(
+        "When the blocker expires or the session continues by itself, at the latest. Absent if it "
+        "waits for something without a time limit.",
+        40,
+    ),
     "QuarantineStatus.conditions": Field(
         "Blocked, Paused, NeedsHuman, NodeUnreachable, Storm, Replace, RepairProposed."
     ),

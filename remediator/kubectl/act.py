@@ -28,6 +28,7 @@ from rules.api.quarantine import (
     Phase,
     RepairRequest,
 )
+from rules.api.timestamps import TimeFormat
 from rules.policy import section
 from rules.policy.policy import Policy, by_accident, shadow_of
 from rules.session import exclusions
@@ -289,7 +290,9 @@ async def resume(cluster: Cluster, options: argparse.Namespace, terminal: Termin
     if not ending:
         return "\n".join(over) or "no pause is active"
     if not named and not options.yes:
-        listed = [operators.pause_line(existing[name], now) for name in ending[:_MOST_NAMED]]
+        listed = [
+            operators.pause_line(existing[name], TimeFormat(now)) for name in ending[:_MOST_NAMED]
+        ]
         more = [f"and {len(ending) - _MOST_NAMED} more"] if len(ending) > _MOST_NAMED else []
         which = "the only pause" if len(ending) == 1 else f"all {count(len(ending), 'pause')}"
         terminal.ask(f"This ends {which}: {'; '.join([*listed, *more])}.")

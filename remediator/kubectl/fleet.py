@@ -13,6 +13,7 @@ from remediator.kubectl.command import Answer, Items, Terminal
 from remediator.view import operators
 from rules.api import messages, names, quarantine
 from rules.api.nodes import HealthView, QuarantineView
+from rules.api.timestamps import TimeFormat
 from rules.fleet import node_health
 from rules.session import observation, status
 from rules.text.printable import count, printable
@@ -108,22 +109,26 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
             f"open sessions of nodes without GPUs, or deleted: {messages.name_list(elsewhere)}"
         )
     above = [_totals(rows, held.values()), *in_force.of_policy(policy.policy, nodes.values())]
-    lines = [*above, *lines, *_breaker_lines(held.values()), *operators.pause_lines(pauses, now)]
     wide = options.output == "wide"
+    times = TimeFormat(now, absolute=wide)
+    lines = [*above, *lines, *_breaker_lines(held.values(), times)]
+    lines += operators.pause_lines(pauses, times)
     shown = [row for row in rows if wide or row.notable]
     table = ["", _table(shown, held, wide=wide)] if shown else []
     return "\n".join([*map(printable, lines), *table])
 
 
-def _breaker_lines(sessions: Iterable[QuarantineView]) -> list[str]:
-    """A line for each reason for which the circuit breaker delays nodes."""
-    held: Counter[tuple[str, str]] = Counter()
-    for storm in (status.condition(session.status, "Storm") for session in sessions):
+def _breaker_lines(sessions: Iterable[QuarantineView], times: TimeFormat) -> list[str]:
+    """Return a line for each reason for which the circuit breaker delays nodes."""
+    held: Counter[tuple[str, str, str]] = Counter()
+    for session in sessions:
+        storm = status.condition(session.status, "Storm")
         if storm is not None and storm.status == "True":
-            held[storm.reason, storm.message] += 1
+            held[storm.reason, storm.message, session.status.until] += 1
     return [
-        f"{count(nodes, 'node')} not quarantined ({reason}): {message}"
-        for (reason, message), nodes in sorted(held.items())
+        f"{count(nodes, 'node')} not quarantined{f' {times.until(until)}' if until else ''} "
+        f"({reason}): {message}"
+        for (reason, message, until), nodes in sorted(held.items())
     ]
 
 

@@ -91,11 +91,11 @@ class Leadership:
 
     @property
     def cannot_act(self) -> str:
-        """`cannot act, since TIME: why`, of a leader that reports it; else ""."""
+        """Return `cannot act (for 5m): why` if the leader reports it; else ""."""
         if not self.status.unable:
             return ""
         at = self.status.unable_since
-        since = f", since {timestamps.utc(at)}" if at is not None else ""
+        since = f" (for {timestamps.span(self.now - at)})" if at is not None else ""
         return f"cannot act{since}: {self.status.unable}"
 
     @property

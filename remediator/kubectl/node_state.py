@@ -17,6 +17,7 @@ from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
+from rules.api.timestamps import TimeFormat
 from rules.fleet.node_health import HealthNow, health_now
 from rules.policy.policy import Policy, ShadowTexts, shadow_of
 from rules.session import exclusions, observation
@@ -69,6 +70,13 @@ class NodeLook:
     """Whether a remediator is leader, and its status."""
     unknown: tuple[str, ...] = ()
     """What could not be read, and the right to ask for."""
+    absolute: bool = False
+    """Whether `times` are absolute."""
+
+    @property
+    def times(self) -> TimeFormat:
+        """The format of the times in the answer."""
+        return TimeFormat(self.now, absolute=self.absolute)
 
     @property
     def session(self) -> QuarantineView | None:

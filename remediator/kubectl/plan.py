@@ -17,11 +17,12 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by
 from remediator.view import operators
-from rules.api import names, quarantine, requests, selectors, timestamps
+from rules.api import names, quarantine, requests, selectors
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Mode, Phase
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
+from rules.api.timestamps import TimeFormat
 from rules.api.writes import Evicting
 from rules.catalog.reason import Severity
 from rules.drain import node_room
@@ -141,11 +142,12 @@ async def planned(
     for line in assessed.lines:
         standing = f": {line.usage}, no further automatic quarantines" if line.usage else ""
         lines.append(f"budget: {line.clause}{standing}")
+    times = TimeFormat(snapshot.now, absolute=options.output == "wide")
     if (breaker := assessed.breaker.refusal) is not None:
         # Its sentence stands with the nodes that it holds.
-        until = f" until {timestamps.utc(breaker.until)}" if breaker.until is not None else ""
+        until = f" {times.until(breaker.until)}" if breaker.until is not None else ""
         lines.append(f"the breaker is open{until} ({breaker.reason})")
-    lines += operators.pause_lines(snapshot.pauses.values(), snapshot.now)
+    lines += operators.pause_lines(snapshot.pauses.values(), times)
     if not plans:
         # A label that was mistyped must not look like a fleet that is well.
         none = f"no node that the policy selects has the labels {selector}"

@@ -5,8 +5,8 @@ Health, cause, history, repair ladder and taints follow.
 """
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -107,10 +107,10 @@ def _pods_named(session: QuarantineView) -> frozenset[str]:
 def _gone(look: NodeLook) -> list[str]:
     """A node that is no more: what its last session kept."""
     last = look.sessions[-1]
-    since = timestamps.age(last.status.phase_since or last.metadata.creation_timestamp, look.now)
+    ended = look.times.ago(last.status.phase_since or last.metadata.creation_timestamp or "")
     lines = [f"{look.name}: the node no longer exists"]
     lines += command.labelled(
-        "status", [f"session {last.name} ended {since} ago: {node_state.phase_text(last)}"]
+        "status", [f"session {last.name} ended {ended}: {node_state.phase_text(last)}"]
     )
     lines += command.labelled("", [last.status.message] if last.status.message else [])
     causes = [
@@ -162,42 +162,31 @@ def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
     with remedy, next step and the commands that an operator can run. `wide` adds every incident,
     step and line of evidence, and prints absolute times instead of ages.
     """
+    look = replace(look, absolute=wide)
     session = look.session
     explained = session or _removing_taint(look)
 
-    def section(label: str, lines: Iterable[str]) -> list[str]:
-        return command.labelled(label, lines if wide else map(_with_ages(look.now), lines))
-
     headline = [printable(_headline(look, session))]
-    status = section("status", _status(explained, look))
-    then = section("next", _next(look, session)) + section("actions", _advice(look, session))
+    status = command.labelled("status", _status(explained, look))
+    then = command.labelled("next", _next(look, session))
+    then += command.labelled("actions", _advice(look, session))
     room = FIRST_LINES - len(headline + status + then)
     return [
         *headline,
         *status,
-        *_fitting(partial(section, "blocker"), explained, None if wide else room),
+        *_fitting(explained, None if wide else room),
         *then,
-        *section("health", why_node.health_lines(look)),
-        *section("cause", why_causes.cause_lines(look, session, wide=wide)),
-        *section("pods", why_causes.pod_lines(session)),
-        *section("history", _steps(look, session, wide=wide)),
-        *section("repair", _ladder(look, session)),
-        *section("test", why_causes.test_lines(session)),
-        *section("taints", why_node.taint_lines(look, session)),
-        *section("notes", why_node.kept_lines(look)),
-        *section("earlier", _history(look)),
-        *section("unknown", look.unknown),
+        *command.labelled("health", why_node.health_lines(look)),
+        *command.labelled("cause", why_causes.cause_lines(look, session, wide=wide)),
+        *command.labelled("pods", why_causes.pod_lines(session)),
+        *command.labelled("history", _steps(look, session, wide=wide)),
+        *command.labelled("repair", _ladder(look, session)),
+        *command.labelled("test", why_causes.test_lines(session, look.times)),
+        *command.labelled("taints", why_node.taint_lines(look, session)),
+        *command.labelled("notes", why_node.kept_lines(look)),
+        *command.labelled("earlier", _history(look)),
+        *command.labelled("unknown", look.unknown),
     ]
-
-
-def _with_ages(now: float) -> Callable[[str], str]:
-    """Return a function that replaces absolute times in a line, but not in quoted evidence."""
-
-    def replaced(line: str) -> str:
-        quoted = line.lstrip().startswith(command.QUOTE)
-        return line if quoted else timestamps.with_ages(line, now)
-
-    return replaced
 
 
 def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
@@ -216,16 +205,14 @@ def _next(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     yield from filter(None, coming)
 
 
-def _fitting(
-    section: Callable[[Iterable[str]], list[str]], session: QuarantineView | None, room: int | None
-) -> list[str]:
+def _fitting(session: QuarantineView | None, room: int | None) -> list[str]:
     """Return the lines of as many blockers as fit into `room` lines, at least one and at most
     eight.
     """
     found = [*session_view.blockers(session)] if session is not None else []
     shown: list[str] = []
     for number in range(1, min(len(found), SHOWN_BLOCKERS) + 1):
-        more = section(_blocked(session, found, number))
+        more = command.labelled("blocker", _blocked(session, found, number))
         if shown and room is not None and len(more) > room:
             break
         shown = more
@@ -279,7 +266,7 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
             state = "tainted and cordoned by gpuward without an open session; being removed"
         return f"{look.name}: {look.health_now.value}, {state}{decided}"
     status = session.status
-    since = timestamps.age(status.phase_since or session.metadata.creation_timestamp, look.now)
+    since = look.times.since(status.phase_since or session.metadata.creation_timestamp or "")
     texts = look.shadow_texts
     unintended = f": {texts.unintended}" if texts is not None and texts.unintended else ""
     shadow = f", Shadow, node unchanged{unintended}" if look.shadow else ""
@@ -288,7 +275,7 @@ def _headline(look: NodeLook, session: QuarantineView | None) -> str:
     blocker = (
         f", blocked by {waits}" if waits and decided_by.get(waits, "") not in look.people else ""
     )
-    return f"{look.name}: {status.phase or Phase.PENDING} for {since}{shadow}{blocker}{decided}"
+    return f"{look.name}: {status.phase or Phase.PENDING} {since}{shadow}{blocker}{decided}"
 
 
 def _removing_taint(look: NodeLook) -> QuarantineView | None:
@@ -301,7 +288,9 @@ def _removing_taint(look: NodeLook) -> QuarantineView | None:
 
 
 def _status(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
-    """The message of the session, and how old it is while no remediator acts."""
+    """The message of the session, until when it holds at the latest, and how old it is while no
+    remediator acts.
+    """
     if session is None:
         return
     status, leader = session.status, look.leader
@@ -310,10 +299,12 @@ def _status(session: QuarantineView | None, look: NodeLook) -> Iterator[str]:
         yield f"the remediator has not reconciled this session yet{asks}"
         return
     yield status.message or "the session has no message"
+    if (timestamps.parse_time(status.until) or 0.0) > look.now:
+        yield f"waits {look.times.until(status.until)} at most, then continues by itself"
     if leader.lasts and leader.led_at is not None:
-        yield f"as of {timestamps.utc(leader.led_at)}, when a remediator last had the Lease"
+        yield f"as of {look.times.ago(leader.led_at)}, when a remediator last had the Lease"
     elif leader.cannot_act and leader.status.unable_since is not None:
-        since = timestamps.utc(leader.status.unable_since)
+        since = look.times.ago(leader.status.unable_since)
         yield f"as of {since}, when the remediator could last act"
 
 
@@ -321,8 +312,8 @@ def _steps(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Ite
     """The session, the last steps of its timeline, and the requests of operators."""
     if session is None:
         return
-    opened = timestamps.age(session.metadata.creation_timestamp, look.now)
-    yield f"session {session.name}, opened {opened} ago"
+    opened = look.times.ago(session.metadata.creation_timestamp or "")
+    yield f"session {session.name}, opened {opened}"
     timeline = session.status.timeline
     shown = timeline if wide else timeline[-SHOWN_STEPS:]
     if len(timeline) > len(shown):
@@ -332,17 +323,16 @@ def _steps(look: NodeLook, session: QuarantineView | None, *, wide: bool) -> Ite
         text = step.message if wide or step.step not in phases else ""
         about = f" {step.subject}" if step.step == APPROVED else ""
         message = f": {text}" if text else ""
-        when = timestamps.utc_of(step.at, seconds=True)
-        yield f"{when} {step.step}{about} by {step.by or '?'}{message}"
+        yield f"{look.times.ago(step.at)} {step.step}{about} by {step.by or '?'}{message}"
     if (request := session.spec.repair) is not None and not _begun(timeline, request.step):
         over = ladder.request_in_force(session, open_causes(session, look.sight)) is None
         late = _APPROVAL_OVER if over and observation.is_open(session) else ""
-        yield f"{request.step}: {messages.approved_by(request)}{late}"
+        when = f"{look.times.ago(request.at)} " if request.at else ""
+        yield f"{when}{request.step} {messages.approved_by(request)}{late}"
     if session.spec.release is not None:
         asked = session.spec.release
-        at = timestamps.parse_time(asked.at)
-        when = f" at {timestamps.utc(at)}" if at is not None else ""
-        yield f"release requested by {asked.by or '?'}{when}: {asked.reason}"
+        when = f"{look.times.ago(asked.at)} " if asked.at else ""
+        yield f"{when}release requested by {asked.by or '?'}: {asked.reason}"
 
 
 def _begun(timeline: Sequence[TimelineEntry], step: str) -> bool:
@@ -359,7 +349,7 @@ def _ladder(look: NodeLook, session: QuarantineView | None) -> Iterator[str]:
     causes = open_causes(session, look.sight) or session.spec.causes
     for rung in ladder.rungs(session, others, causes, look.health, policy, look.now):
         at = rung.ended_at or rung.started_at
-        yield f"{rung.clause}{f', {timestamps.age(at, look.now)} ago' if at else ''}"
+        yield f"{rung.clause}{f', {look.times.ago(at)}' if at else ''}"
 
 
 def _history(look: NodeLook) -> Iterator[str]:
@@ -368,10 +358,8 @@ def _history(look: NodeLook) -> Iterator[str]:
     past = [session for session in look.sessions if not observation.is_open(session)]
     if past:
         last = past[-1]
-        when = timestamps.age(
-            last.status.phase_since or last.metadata.creation_timestamp, look.now
-        )
-        ended = f"{count(len(past), 'ended session')}, the last {last.status.phase} {when} ago"
+        when = look.times.ago(last.status.phase_since or last.metadata.creation_timestamp or "")
+        ended = f"{count(len(past), 'ended session')}, the last {last.status.phase} {when}"
         yield f"{ended}{_by_whom(last)}: {sessions_of(look.name)}"
 
 

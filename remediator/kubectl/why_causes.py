@@ -10,6 +10,7 @@ from rules.api import messages, names, quarantine, timestamps
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
+from rules.api.timestamps import TimeFormat
 from rules.catalog import explanations
 from rules.catalog.reason import Action, Severity
 from rules.catalog.why_not import WhyNot
@@ -44,7 +45,7 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     for incident in shown:
         further = goes_further(incident, active)
         yield from _incident(
-            incident, status, look.now, wide=wide, by_hand=by_hand, further=further,
+            incident, status, look.times, wide=wide, by_hand=by_hand, further=further,
             at_first=at_first.get(incident.id, ""), node=look.name,
         )  # fmt: skip
     if session is not None and _to_be_returned(session, active):
@@ -62,20 +63,20 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
             yield f"{cause.reason} ({cause.severity}), holds until something is done about it"
             yield f"  {quoted(cause.message)}"
         elif cause.source != "Human" and cause.incident not in ids:
-            yield from _closed(cause, status, look.now)
+            yield from _closed(cause, status, look.times)
 
 
 def _incident(
-    incident: IncidentStatus, status: HealthStatus, now: float, *, wide: bool, by_hand: bool,
-    further: str, at_first: str, node: str,
+    incident: IncidentStatus, status: HealthStatus, times: TimeFormat, *, wide: bool,
+    by_hand: bool, further: str, at_first: str, node: str,
 ) -> Iterator[str]:  # fmt: skip
     # A session, its alerts and tables keep the name by which it was opened; a fault of which more
     # is known has another.
     before = f"{at_first}, now " if at_first not in {"", incident.reason} else ""
-    times = f", {incident.count} times" if incident.count > 1 else ""
+    often = f", {incident.count} times" if incident.count > 1 else ""
     yield (
         f"{before}{incident.reason} ({incident.severity}), "
-        f"first seen {timestamps.age(incident.first_seen, now)} ago{times}"
+        f"first seen {times.ago(incident.first_seen)}{often}"
     )
     gpus = {gpu.uuid: gpu for gpu in status.gpus}
     uuids = incident.gpus if wide else incident.gpus[:SHOWN_GPUS]
@@ -137,15 +138,12 @@ def _gpu(gpu: GpuStatus | None, uuid: str, *, wide: bool) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _closed(cause: Cause, status: HealthStatus, now: float) -> Iterator[str]:
+def _closed(cause: Cause, status: HealthStatus, times: TimeFormat) -> Iterator[str]:
     """A cause of the session that is not active any more: kept by it, with its evidence."""
     closed = next((i for i in status.incidents if i.id == cause.incident), None)
     by = f" by {closed.closed_by}" if closed and closed.closed_by else ""
-    when = (
-        f", closed {timestamps.age(closed.closed_at, now)} ago{by}"
-        if closed and closed.closed_at
-        else ""
-    )
+    at = closed.closed_at if closed else ""
+    when = f", closed {times.ago(at)}{by}" if at else ""
     yield f"{cause.reason or cause.source} ({cause.severity}){when or ', not active any more'}"
     if cause.message:
         yield f"  {quoted(cause.message)}"
@@ -224,11 +222,11 @@ def pod_lines(session: QuarantineView | None) -> Iterator[str]:
         yield f"gang: {messages.name_list([str(gang) for gang in gangs])}"
 
 
-def test_lines(session: QuarantineView | None) -> Iterator[str]:
+def test_lines(session: QuarantineView | None, times: TimeFormat) -> Iterator[str]:
     """The last test under load, and its checks that did not pass."""
     for test in session.status.validation[-1:] if session is not None else ():
         message = f": {test.message}" if test.message else ""
-        at = timestamps.utc_of(test.ended_at or test.started_at)
+        at = times.ago(test.ended_at or test.started_at)
         yield f"{at} {test.state} by {test.provider}, Job {test.object}{message}"
         for check in test.checks:
             if check.result != "pass":

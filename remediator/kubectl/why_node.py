@@ -11,6 +11,7 @@ from remediator.view import operators
 from rules.api import health, messages, names, quarantine_taint, timestamps
 from rules.api.health import SourceStatus
 from rules.api.nodes import FreshNode, QuarantineView
+from rules.api.timestamps import TimeFormat
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
 from rules.fleet import node_health
@@ -43,12 +44,12 @@ def taint_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]
         owner = "set" if taint.key == names.TAINT_QUARANTINE else "not set"
         yield f"taint {taint.key}{value}:{taint.effect}, {owner} by gpuward"
     if node.spec.unschedulable:
-        yield f"cordon, {_cordon_owner(node)}"
+        yield f"cordon, {_cordon_owner(node, look.times)}"
     if note is not None and (session is None or note.session != session.name):
         yield f"session {note.session} has ended: the remediator removes its taint and cordon"
 
 
-def _cordon_owner(node: FreshNode) -> str:
+def _cordon_owner(node: FreshNode, times: TimeFormat) -> str:
     note = quarantine_taint.read_note(node)
     if note is not None and note.prior_unschedulable:
         return (
@@ -67,14 +68,14 @@ def _cordon_owner(node: FreshNode) -> str:
     if not managers:
         return "not set by gpuward"
     last = max(managers, key=lambda entry: entry.time)
-    return f"set by {last.manager[:100]} at {timestamps.utc_of(last.time) or '?'}, not by gpuward"
+    return f"set by {last.manager[:100]} {times.ago(last.time)}, not by gpuward"
 
 
-def _at_a_readable_time(value: str) -> str:
+def _at_a_readable_time(value: str, times: TimeFormat) -> str:
     """Return the note of the annotation with the time at its start in a readable form."""
     first, _, rest = value.partition(" ")
-    at = timestamps.utc_of(first) if timestamps.parse_time(first) is not None else ""
-    return f"{at} {rest}".rstrip() if at else value
+    known = timestamps.parse_time(first) is not None
+    return f"{times.ago(first)} {rest}".rstrip() if known else value
 
 
 def kept_lines(look: NodeLook) -> Iterator[str]:
@@ -86,13 +87,13 @@ def kept_lines(look: NodeLook) -> Iterator[str]:
         for key, text in _BY_PEOPLE.items():
             value = node.annotations.get(key)
             if value is not None and not (key == names.ANNOTATION_HOLD and quoted):
-                yield f"{text}: {_at_a_readable_time(value)}{_unheard(key, value)}"
+                yield f"{text}: {_at_a_readable_time(value, look.times)}{_unheard(key, value)}"
         yield from why_causes.disagreement(look)
         if exclusions.opted_out(node):
             yield "opted out: gpuward reports faults and does not change the node"
         if unheard := halts.invalid_opt_out(node):
             yield unheard
-    yield from operators.pause_lines(look.pauses, look.now)
+    yield from operators.pause_lines(look.pauses, look.times)
 
 
 def _unheard(key: str, value: str) -> str:
@@ -133,17 +134,15 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         )
         if part
     )
-    written = timestamps.age(status.observed_at, look.now)
+    written = look.times.ago(status.observed_at)
     if look.stale:
-        since = (
-            f" for {timestamps.age(status.silent_since, look.now)}" if status.silent_since else ""
-        )
+        since = f" {look.times.since(status.silent_since)}" if status.silent_since else ""
         state = look.health_now.value
         if state == node_health.UNKNOWN:
-            last = f"the last health status, {written} ago, was {text}"
+            last = f"the last health status, {written}, was {text}"
             yield f"{state}: {look.stale}{since}; {last}"
         else:
-            yield f"{text}; last changed {written} ago, and now {look.stale}"
+            yield f"{text}; last changed {written}, and now {look.stale}"
         if look.stale in observation.AGENT_PROBLEMS and not any(
             each.state == "Released" for each in status.sources
         ):
@@ -151,7 +150,7 @@ def health_lines(look: NodeLook) -> Iterator[str]:
     else:
         # Without a right to read nodes and pods a silent agent is known minutes later.
         alive = "" if look.node is None or look.agents is None else ", agent running"
-        yield f"{text}; last changed {written} ago{alive}"
+        yield f"{text}; last changed {written}{alive}"
     yield from filter(None, [operators.clock_message(look.node, look.health, look.now)])
     if status.message and status.health != "Healthy":
         yield status.message
@@ -161,12 +160,12 @@ def health_lines(look: NodeLook) -> Iterator[str]:
         if source.state == "Released":
             yield _released(look, source)
         elif source.state == "Down":
-            since = f" for {timestamps.age(source.since, look.now)}" if source.since else ""
+            since = f" {look.times.since(source.since)}" if source.since else ""
             yield f"source {source.name} is {source.state}{since}: {source.reason or 'no reason'}"
 
 
 def _released(look: NodeLook, source: SourceStatus) -> str:
-    since = f" {timestamps.age(source.since, look.now)} ago" if source.since else ""
+    since = f" {look.times.ago(source.since)}" if source.since else ""
     owner = exclusions.working_owner(look.node, None, look.now) if look.node is not None else ""
     why = owner or "an operator requested it"
     return (
@@ -219,7 +218,7 @@ def left_to_people(look: NodeLook) -> bool:
 
 def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
     """The first thing that keeps a session from opening, or from touching the node."""
-    until = timestamps.utc(found.until) if found.until is not None else ""
+    until = look.times.until(found.until) if found.until is not None else ""
     shadow = look.shadow_texts
     match found.not_opened:
         case NotOpened.OPTED_OUT:
@@ -233,7 +232,7 @@ def _not_opened(look: NodeLook, found: Opening) -> Iterator[str]:
         case NotOpened.ENDED_BY_OPERATOR:
             last = next(s for s in reversed(look.sessions) if causes.ended_by_operator(s))
             yield (
-                f"nothing before {until}: an operator ended session {last.name}. These incidents "
+                f"nothing {until}: an operator ended session {last.name}. These incidents "
                 "open no new session until then. A new incident, a fault of another GPU or a more "
                 "severe fault can open one."
             )
@@ -258,7 +257,7 @@ def _opens(look: NodeLook, found: Opening) -> str:
     if look.leader.cannot_act or look.now - since <= OVERDUE_S:
         return "a session opens within seconds"
     return (
-        f"a session should have opened at {timestamps.utc(since)}; the remediator does not act: "
+        f"a session should have opened {look.times.ago(since)}; the remediator does not act: "
         "check its permissions with kubectl gpuward preflight, and keep new pods off the node "
         f"with kubectl cordon {look.name}"
     )

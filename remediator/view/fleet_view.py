@@ -3,7 +3,6 @@ sessions and records show over time: per week, by reason, repeat offenders. Pure
 """
 
 import datetime
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -29,7 +28,6 @@ MAX_GPUS = 64
 """More GPUs than this are not drawn in one node; the count is still shown."""
 _HEALTHS = ("unhealthy", "unknown", "degraded", "healthy")
 _PHASES = tuple(Phase)
-_TIMES = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?( UTC|Z)?")
 _SHORTEST = 2
 """Of a serial number or UUID: a single character would find every GPU."""
 
@@ -80,6 +78,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
             for line in state.assessment.lines
         ),
         breaker=breaker.why if breaker is not None else "",
+        breaker_until=timestamps.format_time(breaker.until) if breaker and breaker.until else "",
         findings=_findings(state),
         pauses=tuple(
             shapes.PauseRow(
@@ -189,8 +188,8 @@ def _sorted_groups(
         rows.sort(key=orders[sort])
     found: defaultdict[tuple[object, ...], list[shapes.SessionRow]] = defaultdict(list)
     for row in rows:
-        # The message without the node's name and the times, which differ on each node.
-        message = row.waits_for or _TIMES.sub("", row.message.replace(row.node, ""))
+        # The message without the node's name, which differs.
+        message = row.waits_for or row.message.replace(row.node, "")
         key = (row.phase, row.mode, row.severity, row.reason, row.causes, row.conditions, message)
         found[(*key, rack_of.get(row.node, "") if sort == "rack" else "")].append(row)
     groups = []

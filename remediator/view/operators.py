@@ -15,6 +15,7 @@ from rules.api.health import HealthStatus, IncidentStatus
 from rules.api.metadata import LabelSelector
 from rules.api.nodes import HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Cause, Condition, Mode, Phase
+from rules.api.timestamps import TimeFormat
 from rules.catalog.reason import ClosesKind, Level
 from rules.catalog.why_not import WhyNot
 from rules.fleet import node_health
@@ -118,22 +119,22 @@ def is_paused(session: QuarantineView) -> bool:
     return any(c is not None and c.status == "True" and c.reason == WhyNot.PAUSED for c in found)
 
 
-def pause_lines(pauses: Iterable[PauseView], now: float) -> list[str]:
+def pause_lines(pauses: Iterable[PauseView], times: TimeFormat) -> list[str]:
     """Return a line for each pause in force."""
     return [
-        pause_line(pause, now)
+        pause_line(pause, times)
         for pause in sorted(pauses, key=lambda one: one.metadata.name)
-        if not exclusions.pause_over(pause, now)
+        if not exclusions.pause_over(pause, times.now)
     ]
 
 
-def pause_line(pause: PauseView, now: float) -> str:
-    """`paused for 20m by ann (pause-1a2b3c4d), all nodes, until TIME: reason`."""
+def pause_line(pause: PauseView, times: TimeFormat) -> str:
+    """Return `paused for 20m by ann (pause-1a2b3c4d), all nodes, for another 2h: reason`."""
     spec = pause.spec
-    until = f", until {timestamps.utc_of(spec.until)}" if spec.until else ""
-    since = timestamps.age(pause.metadata.creation_timestamp, now)
+    until = f", {times.until(spec.until)}" if spec.until else ""
+    since = times.since(pause.metadata.creation_timestamp or "")
     return printable(
-        f"paused for {since} by {spec.by or 'an operator'} ({pause.metadata.name}), "
+        f"paused {since} by {spec.by or 'an operator'} ({pause.metadata.name}), "
         f"{pause_scope(pause)}{until}: {spec.reason or 'no reason given'}"
     )
 

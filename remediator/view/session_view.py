@@ -177,6 +177,7 @@ def session_row(session: QuarantineView) -> shapes.SessionRow:
         phase_since=status.phase_since or session.metadata.creation_timestamp,
         message=status.message or "The remediator has not reconciled it yet.",
         conditions=tuple(_condition(c) for c in status.conditions if c.status == "True"),
+        until=status.until,
         evicted=drain.evicted,
         waits_for=_waits_for(session),
         needs=operators.must_of(session),

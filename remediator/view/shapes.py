@@ -97,6 +97,9 @@ class SessionRow(Shown, frozen=True, kw_only=True):
     conditions: tuple[str, ...]
     """Conditions that are true, for example `Blocked`, `NeedsHuman`, `Storm`; what halts a session
     by its reason: `Paused`, `OptOut`, `StandDown`."""
+    until: str
+    """When the blocker expires or the session continues by itself, at the latest; "" without a
+    time limit."""
     evicted: int
     waits_for: str
     """What it waits for because of the fleet, the same for others; else ""."""
@@ -276,6 +279,8 @@ class FleetPage(Shown, frozen=True, kw_only=True):
     budgets: tuple[BudgetRow, ...]
     breaker: str
     """Why new quarantines are paused; "" while the circuit breaker is closed."""
+    breaker_until: str
+    """When the circuit breaker closes."""
     findings: tuple[str, ...]
     pauses: tuple[PauseRow, ...]
     filter: FleetFilter

@@ -1,14 +1,14 @@
 """Format the messages of a session: `status.message`, conditions and Events.
 
 A message states what was done, what blocks the session and what is next. It does not change
-between cycles: names are sorted, and times are absolute. Its length does not depend on the
-number of pods.
+between cycles: names are sorted, and the times are in other fields (`phaseSince`, `until`, the
+timeline). Its length does not depend on the number of pods.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rules.api import quarantine, timestamps
+from rules.api import quarantine
 from rules.api.quarantine import (
     BlockedBy,
     Cause,
@@ -21,8 +21,6 @@ from rules.api.quarantine import (
 from rules.catalog.reason import DrainScope
 from rules.text.printable import printable
 
-_MINUTE_S: Final = 60.0
-"""Messages show times to the minute, so shorter differences are left out."""
 _NAMED: Final = 3
 """How many names a message lists before it counts the rest, as Cluster API does."""
 
@@ -82,19 +80,15 @@ def causes_clause(causes: Sequence[Cause]) -> str:
 
 
 def approved_by(asked: RepairRequest) -> str:
-    """Return `approved by ann at 2026-01-31 12:03 UTC: the vendor is here on Monday`."""
-    at = timestamps.parse_time(asked.at)
-    when = f" at {timestamps.utc(at)}" if at is not None else ""
+    """Return `approved by ann: the vendor is here on Monday`."""
     reason = f": {asked.reason}" if asked.reason else ""
-    return f"approved by {asked.by or 'an operator'}{when}{reason}"
+    return f"approved by {asked.by or 'an operator'}{reason}"
 
 
-def pending(causes: Sequence[Cause], since: float, why: str) -> str:
+def pending(causes: Sequence[Cause], why: str) -> str:
     """Return the message of a session that may not quarantine its node yet."""
-    return bounded(
-        f"Quarantine pending since {timestamps.utc(since)}: {causes_clause(causes)}. "
-        f"{sentence(why)} The node is unchanged."
-    )
+    clause = causes_clause(causes)
+    return bounded(f"Quarantine pending: {clause}. {sentence(why)} The node is unchanged.")
 
 
 _TAINTED: Final = {
@@ -112,7 +106,6 @@ def isolated_devices(devices: Sequence[IsolatedDevice]) -> str:
 
 def tainted(
     causes: Sequence[Cause],
-    since: float,
     next_step: str,
     parts: str,
     devices: Sequence[IsolatedDevice] = (),
@@ -121,19 +114,14 @@ def tainted(
     `parts` is the policy's `mark`.
     """
     isolated = f"Isolated {isolated_devices(devices)}" if devices else ""
-    return bounded(
-        f"{isolated or _TAINTED.get(parts, 'Quarantined')} since {timestamps.utc(since)} for "
-        f"{causes_clause(causes)}. {sentence(next_step)}"
-    )
+    done = isolated or _TAINTED.get(parts, "Quarantined")
+    return bounded(f"{done} for {causes_clause(causes)}. {sentence(next_step)}")
 
 
-def shadow(causes: Sequence[Cause], since: float, would: str, why: str = "") -> str:
+def shadow(causes: Sequence[Cause], would: str, why: str = "") -> str:
     """Return the message of a Shadow session; `why` explains a Shadow that no policy asks for."""
     unchanged = f"The node is unchanged{f': {why}' if why else ''}."
-    return bounded(
-        f"Shadow mode since {timestamps.utc(since)}: {causes_clause(causes)}. "
-        f"{sentence(would)} {unchanged}"
-    )
+    return bounded(f"Shadow mode: {causes_clause(causes)}. {sentence(would)} {unchanged}")
 
 
 def would_drain(drain: DrainStatus) -> str:
@@ -154,30 +142,21 @@ def still_terminating(drain: DrainStatus) -> list[PodNote] | None:
 
 
 def draining(
-    drain: DrainStatus,
-    since: float,
-    blocked_by: str,
-    *,
-    halted: bool = False,
-    leaves_by: float | None = None,
+    drain: DrainStatus, blocked_by: str, *, halted: bool = False, long_grace: bool = False
 ) -> str:
     """Return the progress of the drain and what blocks it.
 
-    `halted`: the pods are not listed now, so the counts are those of the last list. `leaves_by`:
-    when the last evicted pod with a long grace period must have terminated.
+    `halted`: the pods are not listed now, so the counts are those of the last list. `long_grace`:
+    an evicted pod has a long grace period.
     """
     parts: list[str] = []
     then = " when last checked" if halted else ""
-    until = (
-        f", grace periods end at {timestamps.utc(leaves_by)} at the latest"
-        if leaves_by is not None
-        else ""
-    )
+    grace = ", in a long grace period" if long_grace else ""
     terminating = still_terminating(drain)
     of = ""
     if terminating is None:
         pods = f"{drain.waiting.total} terminating or waiting{then}"
-        parts.append(f"{pods} ({pod_list(drain.waiting)}){until}")
+        parts.append(f"{pods} ({pod_list(drain.waiting)}){grace}")
     else:
         others = quarantine.pods_of(
             note for note in drain.waiting.named if note not in terminating
@@ -186,11 +165,11 @@ def draining(
         of = f"/{drain.evicted + others.total + blocked + drain.left_by_failure.total}"
         if terminating:
             which = pod_list(quarantine.pods_of(terminating))
-            parts.append(f"{len(terminating)} of them still terminating{then} ({which}){until}")
-            until = ""
+            parts.append(f"{len(terminating)} of them still terminating{then} ({which}){grace}")
+            grace = ""
         if others.total:
             listed = pod_list(others)
-            parts.append(f"{others.total} terminating or waiting{then} ({listed}){until}")
+            parts.append(f"{others.total} terminating or waiting{then} ({listed}){grace}")
     if drain.left_by_policy.total:
         parts.append(f"{drain.left_by_policy.total} skipped by policy")
     if drain.left_by_failure.total:
@@ -199,7 +178,7 @@ def draining(
         )
     pods = "pod" if not of and drain.evicted == 1 else "pods"
     pods = f"{'GPU ' if drain.scope in _GPU_PODS else ''}{pods}"
-    evicted = f"Draining since {timestamps.utc(since)}: {drain.evicted}{of} {pods} evicted"
+    evicted = f"Draining: {drain.evicted}{of} {pods} evicted"
     return bounded(f"{', '.join([evicted, *parts])}. {sentence(blocked_by)}".rstrip())
 
 
@@ -238,7 +217,6 @@ def blocked_clause(blocked: Sequence[BlockedBy]) -> str:
 
 def drained(
     causes: Sequence[Cause],
-    since: float,
     drain: DrainStatus | None,
     then: str,
     also: Sequence[str] = (),
@@ -253,7 +231,7 @@ def drained(
     # No health status closes what an operator requested.
     manual = bool(causes) and all(cause.source == "Human" for cause in causes)
     then = "waiting for an operator to release the node" if manual else then
-    first = f"Drained at {timestamps.utc(since)}{counts} for {causes_clause(causes)}"
+    first = f"Drained{counts} for {causes_clause(causes)}"
     clauses = (first, staying_clause(drain), then, *also)
     return bounded(" ".join(filter(None, map(sentence, clauses))))
 
@@ -276,36 +254,20 @@ def closed_clause(reported: Sequence[Cause]) -> str:
 
 
 def validating(
-    since: float,
-    until: float,
     blocked_by: str,
     reported: Sequence[Cause] = (),
-    closed_at: float | None = None,
-    until_then: str = "",
+    restarted: str = "",
     also: Sequence[str] = (),
 ) -> str:
     """Return the message of a node that has to stay healthy until its release.
 
-    `since`: when the healthy time began. `closed_at`: when the last cause closed. It may be
-    earlier than `since`, and `until_then` is the node's state in between. `also` are more clauses.
+    `restarted`: why the healthy time restarted. `also` are more clauses.
     """
-    settled = closed_clause(reported)
-    if reported or closed_at is not None or not until_then:
-        known_at = since if reported or closed_at is None else min(closed_at, since)
-        settled += f" {'since' if reported else 'at'} {timestamps.utc(known_at)}"
-        later = since - known_at >= _MINUTE_S
-    else:
-        later = True  # it is not known when they closed
-    if later:
-        why = f" (until then: {until_then})" if until_then else ""
-        settled += f". Healthy time counts from {timestamps.utc(since)}{why}"
-    stays = "no other cause opens" if reported else "the node stays healthy"
-    then = (
-        f"not released: {blocked_by}"
-        if blocked_by
-        else f"released at {timestamps.utc(until)} if {stays}"
-    )
-    return bounded(" ".join(map(sentence, (settled, then, *also))))
+    settled = [closed_clause(reported)]
+    settled += [f"healthy time restarted: {restarted}"] if restarted else []
+    stays = "no other cause opens" if reported else "it stays healthy"
+    then = f"not released: {blocked_by}" if blocked_by else f"the node is released if {stays}"
+    return bounded(" ".join(map(sentence, (*settled, then, *also))))
 
 
 def ended(phase: str, why: str, left: str, annotations: tuple[str, ...] = ()) -> str:

@@ -353,6 +353,9 @@ class QuarantineStatus(Wire, frozen=True):
     reason: str = ""
     """`most_severe_reason` of the causes, for printer columns; "" in objects of older releases."""
     message: str = ""
+    until: str = ""
+    """When the blocker expires or the session continues by itself, at the latest; "" without a
+    time limit."""
     conditions: tuple[Condition, ...] = ()
     drain: DrainStatus | None = None
     devices: tuple[IsolatedDevice, ...] = ()

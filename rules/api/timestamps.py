@@ -7,7 +7,7 @@ accept every value.
 import datetime
 import functools
 import math
-import re
+from dataclasses import dataclass
 from typing import Final
 
 _LONGEST_CHARS: Final = 64
@@ -80,29 +80,36 @@ def span(seconds: float) -> str:
     return f"{total}s"
 
 
-_SHOWN: Final = re.compile(
-    r"(?:\b(since|at|until|before) )?\b(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC\b"
-)
-
-
-def with_ages(text: str, now: float) -> str:
-    """Return the text with the times that `utc` wrote as ages: `since T` becomes `for 14m`, `at T`
-    `14m ago`, `until T` `for the next 2h`.
+@dataclass(frozen=True, slots=True)
+class TimeFormat:
+    """Format the times of an answer, relative to `now` or `absolute`. A text that is no RFC 3339
+    time is kept.
     """
 
-    def age_of(found: re.Match[str]) -> str:
-        preposition, day, clock = found.groups()
-        at = parse_time(f"{day}T{clock}Z")
-        if at is None:
-            return found[0]
-        bound = preposition in {"until", "before"}
-        if at > now:
-            return f"{'for the next' if bound else 'in'} {span(at - now)}"
-        if bound:
-            return found[0]
-        return f"for {span(now - at)}" if preposition == "since" else f"{span(now - at)} ago"
+    now: float
+    absolute: bool = False
 
-    return _SHOWN.sub(age_of, text)
+    def ago(self, at: float | str) -> str:
+        """Return `14m ago` or `2026-01-31 12:03:00 UTC`."""
+        return self._either(at, "{} ago", "{}")
+
+    def since(self, at: float | str) -> str:
+        """Return `for 14m` or `since 2026-01-31 12:03:00 UTC`."""
+        return self._either(at, "for {}", "since {}")
+
+    def until(self, at: float | str) -> str:
+        """Return `for another 2h` or `until 2026-01-31 12:03:00 UTC`."""
+        return self._either(at, "for another {}", "until {}", ahead=True)
+
+    def _either(
+        self, at: float | str, relative: str, absolute: str, *, ahead: bool = False
+    ) -> str:
+        known = parse_time(at) if isinstance(at, str) else at
+        if known is None:
+            return absolute.format(at or NONE)
+        if self.absolute:
+            return absolute.format(utc(known, seconds=True))
+        return relative.format(span(known - self.now if ahead else self.now - known))
 
 
 _MOST: Final = 16

@@ -105,6 +105,8 @@ class DrainPlan:
     """Why the API server refuses forced deletion. Those pods are evicted as before."""
     blocked: tuple[BlockedBy, ...] = ()
     blocked_reason: WhyNot | None = None
+    blocked_until: float | None = None
+    """When the last blocker expires; None if one has no time limit."""
     unlisted: Refusal | None = None
     """Why the node's pods could not be listed. No pod is evicted meanwhile."""
     needs_human: WhyNot | None = None

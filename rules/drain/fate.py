@@ -220,7 +220,7 @@ def _held(pod: PodView, at: Moment) -> PodAssessment | None:
     return _waits(
         Refusal(
             reason=WhyNot.DO_NOT_DISRUPT,
-            why=f"{annotation} is respected until {timestamps.utc(until)}",
+            why=f"annotation {annotation} delays its eviction",
             until=until,
             remedy="remove the annotation to evict the pod earlier",
         )
@@ -243,6 +243,6 @@ def _completing(rule: PodRule, at: Moment) -> PodAssessment | None:
     until = None if rule.max_wait_s is None else at.started_at + rule.max_wait_s
     if until is not None and at.now >= until:
         return None
-    limit = f" until {timestamps.utc(until)}" if until is not None else ""
+    limit = " within maxWait" if until is not None else ""
     why = f"the pod may complete{limit} (policy WaitCompleted)"
     return _waits(Refusal(reason=WhyNot.WAIT_COMPLETED, why=why, until=until))

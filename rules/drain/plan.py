@@ -89,6 +89,7 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
         return tuple(PodNote(name=p.key, why=v.why) for p, v in found)
 
     stuck, worst = notes(Fate.STUCK), blockers.worst_of(blocked)
+    limits = [refusal.until for _, refusal in blocked if refusal.until is not None]
     remaining = [p for p, v in assessments if v.fate not in {Fate.STAYS, Fate.OVER}]
     memory, drained, wake_at, attached = _settled(memory, pods, remaining, given, policy, now)
     wanted = _unknown_owners(assessments, blocked, given)
@@ -106,6 +107,7 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
         ),
         blocked=blockers.grouped(blocked),
         blocked_reason=worst.reason if worst is not None else None,
+        blocked_until=max(limits) if limits and len(limits) == len(blocked) else None,
         needs_human=_needs_human(worst, stuck, late),
         waiting=tuple(waiting),
         leaving=sum(assessment.fate is Fate.LEAVING for _, assessment in assessments),

@@ -13,7 +13,7 @@ from math import log
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from rules.api import messages, timestamps
+from rules.api import messages
 from rules.api.nodes import QuarantineView
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet import common_cause
@@ -64,8 +64,7 @@ class Breaker:
         refusal = self.refusal
         if refusal is None or (finding := self._finding_of(session)) is None:
             return refusal
-        until = refusal.until
-        why = finding.message if until is None else f"{finding.message}. {_then(until)}"
+        why = f"{finding.message}. {_THEN}"
         return replace(refusal, reason=WhyNot.CORRELATED_CAUSE, why=why)
 
     def _finding_of(self, session: QuarantineView) -> FleetFinding | None:
@@ -119,19 +118,18 @@ def judge_breaker(
     return Breaker(
         refusal=Refusal(
             reason=first.reason,
-            why=f"{first.what}. {_then(until)}",
+            why=f"{first.what}. {_THEN}",
             until=until,
         ),
         findings=tuple(one for one in findings if snapshot.now < one.at + cooldown_s),
     )
 
 
-def _then(until: float) -> str:
-    """Return what happens to the waiting nodes, and how to prevent it."""
-    return (
-        f"New quarantines are paused until {timestamps.utc(until)}. Then nodes that still fail "
-        "are quarantined within the budget, unless a GPUWardPause covers them"
-    )
+_THEN: Final = (
+    "New quarantines are paused until budget.cooldown is over. Then nodes that still fail are "
+    "quarantined within the budget, unless a GPUWardPause covers them"
+)
+"""What happens to the waiting nodes, and how to prevent it."""
 
 
 class _Excess(NamedTuple):

@@ -94,11 +94,10 @@ def drain_turn(
         for name in waiting
         if name != node and restarting & {gang.key for gang in snapshot.gangs.get(name, ())}
     ]
-    with_mates = f", {len(mates)} more bad nodes of it so far" if mates else ""
+    with_mates = f", {len(mates)} more so far" if mates else ""
     return Refusal(
         reason=WhyNot.GANG_WINDOW,
-        why=f"gang {min(restarting)} is drained at once, its bad nodes are collected until "
-        f"{timestamps.utc(until)}{with_mates}",
+        why=f"gang {min(restarting)} is drained at once, its bad nodes are collected{with_mates}",
         until=until,
     )
 

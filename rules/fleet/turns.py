@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rules.api import quarantine_taint, timestamps
+from rules.api import quarantine_taint
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.api.writes import EmitEvent
@@ -247,8 +247,7 @@ class _Turns:
             return _no(
                 WhyNot.MAX_NEW,
                 f"{printable.count(budget.max_new.count, 'node was', 'nodes were')} quarantined "
-                f"within {budget.max_new.window_s}; the next is possible at "
-                f"{timestamps.utc(until)}",
+                f"within {budget.max_new.window_s}",
                 until,
             )
         if self._book.is_gone(node):

@@ -281,7 +281,7 @@ def _boot_changed(case: Case) -> Decision | None:
     )
     if case.phase in {Phase.VALIDATING, Phase.REPAIRING}:
         # A running step is verified by its proof, which needs more than a new boot.
-        moved = touched(moved, message=message)
+        moved = st.with_message(moved, message)
     else:
         moved = st.enter(moved, Phase.VALIDATING, message, case.now)
     return case.decision(taint_restore.NEW_BOOT, moved, because="the node rebooted")

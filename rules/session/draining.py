@@ -37,7 +37,7 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     if case.seen.gangs:
         evidence[causes.EVIDENCE_GANGS] = list(case.seen.gangs[:_MAX_GANGS])
     status = touched(status, drain=drain, evidence=evidence)
-    sentence = messages.draining(drain, case.now, "")
+    sentence = messages.draining(drain, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(
         "Drain", status, because=case.severity, evicting=Evicting.GO, wake_at=case.now
@@ -90,7 +90,7 @@ def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
             status = st.with_condition(
                 status, "NeedsHuman", case.now, needed.reason, needed.message
             )
-        sentence = messages.draining(drain, case.phase_since, clause, halted=True)
+        sentence = messages.draining(drain, clause, halted=True)
         status = st.enter(status, Phase.DRAINING, sentence, case.now)
         return case.decision("Halted", status, because=halt.why, blocked_by=halt.reason)
     if plan is None:
@@ -113,7 +113,7 @@ def _with_forced(status: QuarantineStatus, plan: DrainPlan, now: float) -> Quara
 def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decision:
     status = st.with_refusal(status, case.now, None)
     drain = msgspec.structs.replace(drain, waiting=Pods(), blocked=())
-    sentence = messages.drained(case.causes, case.now, drain, readiness.awaited(case))
+    sentence = messages.drained(case.causes, drain, readiness.awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
     return case.decision("Drained", status, because="two consecutive lists without pods to evict")
 
@@ -151,8 +151,9 @@ def _blocked_or_going(
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
     if late and refusal is None and plan.waiting:
         clause = f"{_TIME_OVER}. The pods that are left terminate by themselves"
-    sentence = messages.draining(drain, case.phase_since, clause, leaves_by=plan.leaves_by)
-    status = st.enter(status, Phase.DRAINING, sentence, case.now)
+    sentence = messages.draining(drain, clause, long_grace=plan.leaves_by is not None)
+    until = refusal.until if refusal is not None else plan.leaves_by
+    status = st.enter(status, Phase.DRAINING, sentence, case.now, until=until)
     return case.decision(
         "Drain",
         status,
@@ -202,7 +203,8 @@ def _kept_by(plan: DrainPlan) -> Refusal | None:
     if plan.unlisted is not None:
         return plan.unlisted
     if plan.blocked_reason is not None:
-        return Refusal(reason=plan.blocked_reason, why=messages.blocked_clause(plan.blocked))
+        why = messages.blocked_clause(plan.blocked)
+        return Refusal(reason=plan.blocked_reason, why=why, until=plan.blocked_until)
     if plan.stuck:
         pods = messages.pod_list(quarantine.pods_of(plan.stuck))
         why = f"{len(plan.stuck)} stuck terminating ({pods})"

@@ -121,8 +121,10 @@ def _pending(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
         storm.reason if storm is not None else "",
         f"The circuit breaker is open: {permit.why}.",
     )
-    sentence = messages.pending(case.causes, case.phase_since, refusal.why)
-    status = st.enter(status, Phase.PENDING, sentence, case.now)
+    sentence = messages.pending(case.causes, refusal.why)
+    # The retry of a refused write is no news.
+    until = refusal.until if refusal is not refused else None
+    status = st.enter(status, Phase.PENDING, sentence, case.now, until=until)
     return case.decision(
         "Wait",
         status,
@@ -201,7 +203,7 @@ def _enter_tainted(
 ) -> Decision:
     for kind in ("Blocked", "NeedsHuman", "Storm"):
         status = st.with_condition(status, kind, case.now)
-    sentence = _sentence(case, case.now, "", status=status)
+    sentence = _sentence(case, "", status=status)
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before = () if write is None else (write,)
     return case.decision("Taint", status, because=case.severity, before=before, wake_at=case.now)
@@ -224,7 +226,6 @@ def _clear_foreign(case: Case, status: QuarantineStatus) -> Decision:
 
 def _sentence(
     case: Case,
-    since: float,
     waiting_for: str,
     probed: DrainStatus | None = None,
     status: QuarantineStatus | None = None,
@@ -242,7 +243,7 @@ def _sentence(
         tested = f", and test it under load ({tests.template})" if tests.tests else ""
         would += readiness.would_repair(case) + tested if drain else ""
         texts = policy.shadow_of(case.policy)
-        return messages.shadow(case.causes, since, would, texts.unintended if texts else "")
+        return messages.shadow(case.causes, would, texts.unintended if texts else "")
     if not drain:
         text = "level Cordon keeps its pods running until the causes close"
     elif waiting_for:
@@ -261,7 +262,7 @@ def _sentence(
         text += f". The node is not released: {case.no_data}"
     note = quarantine_taint.read_note(case.node)
     parts = note.parts if note else case.policy.parts
-    return messages.tainted(case.causes, since, text, parts, devices)
+    return messages.tainted(case.causes, text, parts, devices)
 
 
 def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
@@ -270,7 +271,7 @@ def _tainted(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Deci
     if case.drains:
         if case.shadow:
             status, evicting = probe(case, status)
-            sentence = _sentence(case, case.phase_since, "", status.drain)
+            sentence = _sentence(case, "", status.drain)
             status = st.enter(status, Phase.MARKED, sentence, case.now)
             return case.decision("Shadow", status, because=case.severity, evicting=evicting)
         if halt is not None:
@@ -292,8 +293,8 @@ def _cordoned(case: Case, status: QuarantineStatus, refusal: Refusal | None) -> 
     """Return the decision to evict nothing: at level Cordon, or because of the refusal."""
     waiting_for = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Waiting: {waiting_for}.")
-    sentence = _sentence(case, case.phase_since, waiting_for)
-    status = st.enter(status, Phase.MARKED, sentence, case.now)
+    sentence, until = _sentence(case, waiting_for), refusal.until if refusal is not None else None
+    status = st.enter(status, Phase.MARKED, sentence, case.now, until=until)
     return case.decision(
         "Cordoned",
         status,
@@ -322,7 +323,7 @@ def _stop_draining(case: Case, status: QuarantineStatus, why: str) -> Decision:
     if status.drain is not None:
         drain = msgspec.structs.replace(status.drain, waiting=Pods(), blocked=())
         status = touched(status, drain=drain)
-    status = st.enter(status, Phase.MARKED, _sentence(case, case.now, ""), case.now)
+    status = st.enter(status, Phase.MARKED, _sentence(case, ""), case.now)
     return case.decision("StopDraining", status, because=why)
 
 
@@ -334,8 +335,6 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     if (wider := _wider(case, outlook)) is not None:
         return _stop_draining(case, touched(status, drain=wider), wider.scope_reason)
     arrived = case.seen.plan.arrived if case.seen.plan is not None else None
-    entered = case.phase_since if case.phase is Phase.QUARANTINED else case.now
-    since = st.drained_at(status) or entered
     kept = outlook.refusal if step is not None else _failed_test(case)
     message = f"Not repaired: {kept.why}." if kept is not None else ""
     also = []
@@ -352,11 +351,11 @@ def _quarantined(case: Case, status: QuarantineStatus, halt: Refusal | None) -> 
     status = st.with_condition(status, st.PROPOSED, case.now, outlook.proposes, proposal)
     if case.no_data:
         also.append(f"{case.no_data}, so the node is not released")
-    sentence = messages.drained(case.causes, since, status.drain, outlook.then, also)
+    sentence = messages.drained(case.causes, status.drain, outlook.then, also)
     if not_listed:
         # The earlier message stays until the pods are listed again.
         sentence = status.message
-    status = st.enter(status, Phase.QUARANTINED, sentence, case.now)
+    status = st.enter(status, Phase.QUARANTINED, sentence, case.now, until=outlook.until)
     return case.decision(
         "Quarantined",
         status,

@@ -57,15 +57,30 @@ def sentence(clause: str) -> str:
 
 
 def enter(
-    status: QuarantineStatus, phase: Phase, message: str, now: float, by: str = BY_GPUWARD
+    status: QuarantineStatus,
+    phase: Phase,
+    message: str,
+    now: float,
+    by: str = BY_GPUWARD,
+    *,
+    until: float | None = None,
 ) -> QuarantineStatus:
-    """Return the status in `phase`; only the message changes if it is already there."""
+    """Return the status in `phase`; only message and `until` change if it is already there."""
+    status = with_message(status, message, until)
     if status.phase == phase:
-        return msgspec.structs.replace(status, message=message)
+        return status
     moved = msgspec.structs.replace(
-        status, phase=str(phase), phase_since=timestamps.format_time(now), message=message
+        status, phase=str(phase), phase_since=timestamps.format_time(now)
     )
     return noted(moved, str(phase), message, now, by)
+
+
+def with_message(
+    status: QuarantineStatus, message: str, until: float | None = None
+) -> QuarantineStatus:
+    """Return the status with the message, and the time until which it holds at the latest."""
+    at = "" if until is None else timestamps.format_time(until)
+    return msgspec.structs.replace(status, message=message, until=at)
 
 
 def noted(
@@ -225,17 +240,6 @@ def with_taint_found(
         return status
     at = min(now, max(opened_at, timestamps.parse_time(tainted_at) or now))
     return noted(status, str(Phase.MARKED), "its taint and cordon was found on the node", at)
-
-
-def drained_at(status: QuarantineStatus) -> float | None:
-    """Return when the last drain ended: the first Quarantined after it; None if not recorded."""
-    found: float | None = None
-    for entry in status.timeline:
-        if entry.step == Phase.DRAINING:
-            found = None
-        elif entry.step == Phase.QUARANTINED and found is None:
-            found = timestamps.parse_time(entry.at)
-    return found
 
 
 # Reports of writes on the node that the API server refuses. A refusal replaces no other blocker

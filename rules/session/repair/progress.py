@@ -59,16 +59,16 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         # After a reboot the object reports on the boot before: a Job, say, that the reboot ended.
         why = f"{attempt.adapter} gave up: {gave_up}"
         return endings.ended_as(case, status, attempt, RepairState.FAILED, why)
-    until = timestamps.utc(endings.started_at(case, attempt) + timeout_s)
+    until = endings.started_at(case, attempt) + timeout_s
     target = attempt.target
     through = f" through {objects.address_of(target).text}" if target is not None else ""
     sentence = (
-        f"{attempt.step} requested from {attempt.adapter}{through} at "
-        f"{timestamps.utc(endings.started_at(case, attempt))} for "
-        f"{case.asked_for}; not proven yet ({proof.clause}), times out at {until}."
+        f"{attempt.step} requested from {attempt.adapter}{through} for {case.asked_for}; not "
+        f"proven yet ({proof.clause})."
     )
     status = st.with_refusal(status, case.now, None)
-    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
+    text = messages.bounded(sentence)
+    status = st.enter(status, Phase.REPAIRING, text, case.now, until=until)
     return case.decision(
         "AwaitRepair",
         status,
@@ -77,10 +77,7 @@ def follow_step(case: Case, status: QuarantineStatus, halt: Refusal | None) -> D
         # proof needs it.
         before=withdrawal.restored_labels(case) if over else (),
         evicting=Evicting.WATCH,
-        wake_at=min(
-            endings.started_at(case, attempt) + timeout_s,
-            case.now + (check_s if query is not None else timeout_s),
-        ),
+        wake_at=min(until, case.now + (check_s if query is not None else timeout_s)),
     )
 
 
@@ -145,10 +142,10 @@ def _healing(case: Case, status: QuarantineStatus) -> Decision | None:
         return None
     sentence = (
         f"{last.step} is proven ({last.proof}), but still active: "
-        f"{messages.causes_clause(case.causes)}; from {timestamps.utc(until)} on, "
-        f"{readiness.awaited(case)}."
+        f"{messages.causes_clause(case.causes)}; if they do not close, {readiness.awaited(case)}."
     )
-    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
+    text = messages.bounded(sentence)
+    status = st.enter(status, Phase.REPAIRING, text, case.now, until=until)
     return case.decision(
         "Healing",
         status,
@@ -274,10 +271,7 @@ def _ask(case: Case, status: QuarantineStatus, attempt: RepairAttempt) -> Decisi
         status = endings.with_entry(status, attempt, state=asked, started_at=began, asked_at=began)
         message = f"{attempt.step} requested from {attempt.adapter}"
         status = st.noted(status, "RepairAsked", message, case.now)
-        status = touched(
-            status,
-            message=f"{message} at {timestamps.utc(case.now)}; gpuward waits for proof of it.",
-        )
+        status = st.with_message(status, f"{message}; gpuward waits for proof of it.")
     return case.decision(
         "AskRepair",
         status,
@@ -333,12 +327,12 @@ def _cannot(
 ) -> Decision:
     """Return the decision for a request that cannot be made: report, retry, fail in the end."""
     status = st.with_refusal(status, case.now, refusal, f"Not repaired: {refusal.why}.")
-    until = timestamps.utc(endings.started_at(case, attempt) + ASK_S)
     sentence = (
         f"{attempt.step} cannot be requested from {attempt.adapter}: {refusal.why}; gpuward "
-        f"retries until {until}, then the step fails."
+        f"retries for {timestamps.span(ASK_S)}, then the step fails."
     )
-    status = st.enter(status, Phase.REPAIRING, messages.bounded(sentence), case.now)
+    text, until = messages.bounded(sentence), endings.started_at(case, attempt) + ASK_S
+    status = st.enter(status, Phase.REPAIRING, text, case.now, until=until)
     return case.decision(
         "CannotAsk",
         status,
@@ -357,7 +351,7 @@ def _held(
     clause = waits.refusal.why if waits.refusal is not None else ""
     status = st.with_refusal(status, case.now, waits.refusal, f"Not repaired: {clause}.")
     sentence = messages.bounded(f"Drained for {case.asked_for}; {waits.then}.")
-    status = st.enter(status, Phase.REPAIRING, sentence, case.now)
+    status = st.enter(status, Phase.REPAIRING, sentence, case.now, until=waits.until)
     return case.decision(
         "HoldRepair",
         status,

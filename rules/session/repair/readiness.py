@@ -98,6 +98,8 @@ class Outlook:
     """Pods are listed until it is certain that none uses a GPU on the node."""
     hand_over: bool = False
     wake_at: float | None = None
+    until: float | None = None
+    """When the step begins at the latest; None if it waits for something without a time limit."""
     widens_to: DrainScope | None = None
     """The step can begin once these pods have left, too."""
 
@@ -142,9 +144,9 @@ def not_now(
         then = f"{next_clause}{joint} {emptied_clause(case)}"
         return Outlook(then=then, lists_pods=True, wake_at=case.now + LISTS_FRESH_S)
     if (until := evidence.awaited_until(case, step)) is not None:
-        saved = f"its agent has saved evidence, at {timestamps.utc(until)} at the latest"
-        then = f"{next_clause}{joint} {saved}"
-        return Outlook(then=then, lists_pods=True, wake_at=min(until, case.now + EVIDENCE_CHECK_S))
+        then = f"{next_clause}{joint} its agent has saved evidence"
+        wake_at = min(until, case.now + EVIDENCE_CHECK_S)
+        return Outlook(then=then, lists_pods=True, wake_at=wake_at, until=until)
     return None
 
 

@@ -184,10 +184,11 @@ def _reported(
     clause: str,
     refusal: Refusal | None = None,
     wake_s: float = readiness.LISTS_FRESH_S,
+    until: float | None = None,
 ) -> Decision:
     settled = known_clause(case, status)
     sentence = messages.bounded(f"{settled[0].upper()}{settled[1:]}; {clause}.")
-    status = st.enter(status, Phase.VALIDATING, sentence, case.now)
+    status = st.enter(status, Phase.VALIDATING, sentence, case.now, until=until)
     # Uncached lists are expensive for the API server: they are used only if nothing else is
     # missing.
     lists_pods = refusal is None and under_way(status) is None
@@ -256,13 +257,11 @@ def _follow(
     if (test.state, test.job_uid) != (ValidationState.ASKED, outcome.job_uid):
         known = msgspec.structs.replace(test, state=ValidationState.ASKED, job_uid=outcome.job_uid)
         status = changed(status, known)
-    clause = (
-        f"{test.provider} tests its GPUs under load since {timestamps.utc(started)} (Job "
-        f"{test.object}, {outcome.clause}), times out at {timestamps.utc(started + timeout_s)}"
-    )
+    clause = f"{test.provider} tests its GPUs under load (Job {test.object}, {outcome.clause})"
     # A Job that cannot run ends at once, so a new one is read sooner.
     wake_s = min(CHECK_S, max(1.0, case.now - started))
-    return _reported(case, status, "AwaitTest", clause, wake_s=wake_s)
+    until = started + timeout_s
+    return _reported(case, status, "AwaitTest", clause, wake_s=wake_s, until=until)
 
 
 def _make(
@@ -304,10 +303,7 @@ def _make(
     status = changed(status, msgspec.structs.replace(test, state=ValidationState.ASKED))
     message = f"Job {test.object} tests its GPUs under load"
     status = st.noted(status, "TestAsked", message, case.now)
-    status = touched(
-        status,
-        message=f"{message} since {timestamps.utc(case.now)}; gpuward waits for its result.",
-    )
+    status = st.with_message(status, f"{message}; gpuward waits for its result.")
     return case.decision(
         "MakeTest",
         status,
@@ -368,7 +364,7 @@ def _ended(
     status = st.with_refusal(changed(status, ended), case.now, None)
     text = f"Test {test.attempt} by {test.provider}: {result.assessment}, {ended.message}"
     status = st.noted(status, f"Test{state}", text, case.now)
-    status = touched(status, message=messages.bounded(text))
+    status = st.with_message(status, messages.bounded(text))
     # An ended Job is kept for inspection; one that may still run is deleted.
     running = result.assessment is Assessment.UNKNOWN
     passed = result.assessment is Assessment.PASS
@@ -395,6 +391,7 @@ def is_unjudged(case: Case, status: QuarantineStatus) -> bool:
 def known_clause(case: Case, status: QuarantineStatus) -> str:
     """Return what is known of its causes, as a clause."""
     if is_unjudged(case, status):
-        closed = "its causes are unknown until a health status of the new boot"
-        return f"the node rebooted at {timestamps.utc(case.phase_since)}, and {closed}"
+        return (
+            "the node rebooted, and its causes are unknown until a health status of the new boot"
+        )
     return messages.closed_clause(case.reported)

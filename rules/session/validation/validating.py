@@ -36,8 +36,8 @@ def begin_validation(case: Case, status: QuarantineStatus) -> Decision:
     test = load_test.wanted(case)
     tests = test is not None and result.passed_at(status, case.node.boot_id) is None
     why = f"its GPUs are tested under load by {test.provider} first" if test and tests else ""
-    sentence = messages.validating(case.now, until, why, case.reported, _closed_at(case))
-    status = st.enter(status, Phase.VALIDATING, sentence, case.now)
+    sentence = messages.validating(why, case.reported)
+    status = st.enter(status, Phase.VALIDATING, sentence, case.now, until=None if why else until)
     return case.decision(
         "Validate", status, because=messages.closed_clause(case.reported), wake_at=until
     )
@@ -76,20 +76,16 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
             return end(case, Phase.RELEASED, why)
     why = refusal.why if refusal is not None else ""
     status = st.with_refusal(status, case.now, refusal, f"Not released: {why}.")
-    also = (
-        [] if tested_at is None else [f"its test under load passed at {timestamps.utc(tested_at)}"]
-    )
-    also += _came_back(status)
+    also = [*([] if tested_at is None else ["its test under load passed"]), *_came_back(status)]
     if load_test.is_unjudged(case, status):
         clauses = "; ".join([f"{load_test.known_clause(case, status)}: {why}", *also])
         sentence = messages.bounded(st.sentence(clauses))
     else:
         kept = status.evidence.get(EVIDENCE_RESTARTED)
-        closed_at, until_then = _closed_at(case), kept[:200] if isinstance(kept, str) else ""
-        sentence = messages.validating(
-            began, until, why, case.reported, closed_at, until_then, also
-        )
-    status = st.enter(status, Phase.VALIDATING, sentence, case.now)
+        restarted = kept[:200] if isinstance(kept, str) else ""
+        sentence = messages.validating(why, case.reported, restarted, also)
+    expires = None if refusal is not None else until
+    status = st.enter(status, Phase.VALIDATING, sentence, case.now, until=expires)
     return case.decision(
         "Validate",
         status,
@@ -98,15 +94,6 @@ def validating(case: Case, status: QuarantineStatus, halt: Refusal | None) -> De
         # After that time only a change can release it.
         wake_at=until if until > case.now else None,
     )
-
-
-def _closed_at(case: Case) -> float | None:
-    """Return when the last cause closed; None unless the health status reports it for each."""
-    incidents = case.seen.health.status.incidents if case.seen.health is not None else ()
-    closed = {i.id: timestamps.parse_time(i.closed_at) for i in incidents if not i.active}
-    times = [closed.get(cause.incident) for cause in case.session.spec.causes]
-    known = [at for at in times if at is not None]
-    return max(known, default=None) if len(known) == len(times) else None
 
 
 def not_ready(node: NodeView) -> str:
@@ -145,7 +132,7 @@ _NONE_RETURNED: Final = "none, but an operator requested the quarantine and has 
 
 
 def _came_back(status: QuarantineStatus) -> list[str]:
-    """Return a clause with the cause that returned last and when; empty if none did."""
+    """Return a clause with the cause that returned last; empty if none did."""
     entries = (e for e in status.timeline if e.step == "CauseReturned")
     # The entry of a manual cause has a sentence, that of a fault its reason.
     returned = [e for e in entries if reason.is_reason_code(e.message)]
@@ -153,7 +140,7 @@ def _came_back(status: QuarantineStatus) -> list[str]:
         return []
     last = returned[-1]
     often = f", the last of {len(returned)} times" if len(returned) > 1 else ""
-    return [f"{last.message[:100]} came back at {timestamps.utc_of(last.at)}{often}"]
+    return [f"{last.message[:100]} came back{often}"]
 
 
 def _back(case: Case, status: QuarantineStatus) -> Decision:
@@ -166,7 +153,7 @@ def _back(case: Case, status: QuarantineStatus) -> Decision:
     faults = [cause.reason for cause in case.causes if cause.source != "Human"]
     status = st.noted(status, "CauseReturned", faults[-1] if faults else _NONE_RETURNED, case.now)
     sentence = messages.tainted(
-        case.causes, case.now, "a cause came back", case.policy.parts, case.status.devices
+        case.causes, "a cause came back", case.policy.parts, case.status.devices
     )
     status = st.enter(status, Phase.MARKED, sentence, case.now)
     before, after = load_test.off_first(case)

@@ -6,6 +6,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.quarantine import PodNote
+from rules.api.timestamps import parse_time
 from tests.support.scenario.fleets import NODE, drain_of, evicted, fleet
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
@@ -303,6 +304,8 @@ def test_s27_do_not_disrupt_is_honoured_within_bounds(
     if waits_s:
         assert evicted(world) == []
         assert world.condition(NODE, "Blocked") == "DoNotDisrupt"
+        until = parse_time(world.session(NODE).status.until) or 0.0
+        assert 0 < until - world.now <= 10
     world.run(20)
     assert evicted(world) == ["held"]
 

@@ -141,7 +141,7 @@ def test_shadow_reports_it_and_changes_nothing() -> None:
     world.condition_is("True")
     world.run(300, step=5)
     assert "SiteGPUBroken (Fatal)" in world.message(NODE)
-    assert world.message(NODE).startswith("Shadow mode since")
+    assert world.message(NODE).startswith("Shadow mode: ")
     assert not world.writes(d.TaintAndCordon, d.EvictPod)
 
 

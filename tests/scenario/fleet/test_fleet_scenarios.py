@@ -2,6 +2,7 @@
 
 import pytest
 
+from rules.api.timestamps import parse_time
 from rules.fleet.common_cause import common_causes
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleets import fleet, fleet_labels, ours, phases, share
@@ -130,6 +131,8 @@ class TestBreaker:
         waiting = [name for name in names if world.phase(name) == "Pending"]
         assert len(waiting) >= 8
         assert {world.condition(name, "Storm") for name in waiting} == {"MaxNew"}
+        (until,) = {world.session(name).status.until for name in waiting}
+        assert (parse_time(until) or 0.0) > world.now
         repaired = ours(world)[0]
         world.close_all(repaired)
         world.run_until(repaired, "Released", limit=700, step=5)
@@ -264,7 +267,8 @@ class TestCorrelatedCause:
         assert "9 of 30 do" in finding.message
         message = world.message("n5")
         assert "gpuward.io/driver=590.44.01" in message
-        assert "New quarantines are paused until" in message
+        assert "New quarantines are paused until budget.cooldown is over" in message
+        assert world.session("n5").status.until
         assert "unless a GPUWardPause covers them" in message
 
     def test_a_type_that_chance_explains_is_not_named_before_what_all_of_them_share(self) -> None:

@@ -37,7 +37,8 @@ def test_a_restart_waits_a_minute_and_then_goes_on_without() -> None:
     drained_at = world.now
     world.run(50)
     assert not world.asked()
-    assert "once its agent has saved evidence, at" in world.message(NODE)
+    assert "once its agent has saved evidence." in world.message(NODE)
+    assert (parse_time(world.session(NODE).status.until) or 0) - drained_at >= 59
     world.run(30)
     assert [w.step for w in world.asked()] == ["RestartNode"]
     assert world.asked()[0].at - drained_at >= 59

@@ -1,7 +1,5 @@
 """A cluster with one node in every state that `kubectl gpuward` explains."""
 
-from functools import partial
-
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import read_manifests
@@ -62,7 +60,7 @@ def load_fleet(hosted: HostedServer) -> None:
             "metadata": {"name": "pause-0badcafe"},
             "spec": {
                 "scope": {"nodes": ["gpu-paused"]}, "by": "ann", "reason": "fire drill",
-                "until": "2026-03-05T14:00:00Z",
+                "until": "2026-03-05T14:00:30Z",
             },
         },
     )  # fmt: skip
@@ -115,8 +113,6 @@ def _assessments(agent_uid: str) -> list[Object]:
 
 
 def _sessions() -> list[Object]:
-    since = NOW - 15 * 60
-    closed = partial(messages.validating, since, NOW + 15 * 60, closed_at=since)
     block = BlockedBy(
         pdb="serving/solo",
         pods=pods_of([PodNote(name="serving/solo-0")]),
@@ -130,8 +126,8 @@ def _sessions() -> list[Object]:
     blocked = messages.sentence(messages.blocked_clause([block]))
     shared = (
         "Xid95UncontainedMemoryError on 3 nodes that share rack=a17 (a, b, c). New quarantines "
-        "are paused until 2026-03-05 12:30 UTC. Then nodes that still fail are quarantined within "
-        "the budget, unless a GPUWardPause covers them"
+        "are paused until budget.cooldown is over. Then nodes that still fail are quarantined "
+        "within the budget, unless a GPUWardPause covers them"
     )
     held = (
         "an operator set a hold (vendor comes on Monday (ann)); run kubectl gpuward unhold "
@@ -143,7 +139,7 @@ def _sessions() -> list[Object]:
     steps = ("Pending", "Marked", "Draining")
     return [
         session(
-            f"{BLOCKED}-0badcafe", BLOCKED, "Draining", messages.draining(drain, since, blocked),
+            f"{BLOCKED}-0badcafe", BLOCKED, "Draining", messages.draining(drain, blocked),
             steps=steps,
             conditions=[
                 condition("Blocked", "BudgetNeverAllows", blocked),
@@ -164,9 +160,10 @@ def _sessions() -> list[Object]:
         waiting(
             "gpu-storm", "CorrelatedCause", shared,
             condition("Storm", "CorrelatedCause", f"The circuit breaker is open: {shared}."),
+            until="2026-03-05T12:30:30Z",
         ),
         session(
-            "gpu-held-0badcafe", "gpu-held", "Validating", closed(held),
+            "gpu-held-0badcafe", "gpu-held", "Validating", messages.validating(held),
             steps=(*steps, "Quarantined", "Validating"), spec={"hold": True},
             conditions=[condition("Blocked", "Hold", f"Not released: {held}.")],
         ),
@@ -177,12 +174,12 @@ def _sessions() -> list[Object]:
             "gpu-shadow-0badcafe", "gpu-shadow", "Marked", mode="Shadow",
             steps=("Pending", "Marked"),
             message=messages.shadow(
-                [fault], since,
+                [fault],
                 "Enforce mode would quarantine the node (CordonAndTaint) and drain it",
             ),
         ),
         session(
-            "gpu-replace-0badcafe", "gpu-replace", "Validating", closed(repeat),
+            "gpu-replace-0badcafe", "gpu-replace", "Validating", messages.validating(repeat),
             steps=(*steps, "Quarantined", "Validating"),
             conditions=[
                 condition("Replace", "RepeatOffender", "This node had at least 3 sessions "

@@ -156,12 +156,14 @@ def condition(kind: str, reason: str, message: str) -> Object:
     }  # fmt: skip
 
 
-def waiting(on: str, reason: str, why: str, *more: Object) -> Object:
+def waiting(on: str, reason: str, why: str, *more: Object, **changes: Any) -> Object:
     """A session that may not start yet."""
     fault = Cause(source="Detector", reason="Xid95UncontainedMemoryError", severity="Fatal")
-    message = messages.pending([fault], NOW - 15 * 60, why)
+    message = messages.pending([fault], why)
     blocked = condition("Blocked", reason, f"Waiting: {why}.")
-    return session(f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more])
+    return session(
+        f"{on}-0badcafe", on, "Pending", message, conditions=[blocked, *more], **changes
+    )
 
 
 def kept(name: str = EVIDENCE, node: str = "gpu-7", **changes: Any) -> Object:

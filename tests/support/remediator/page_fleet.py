@@ -127,7 +127,8 @@ def session(
         mode="Enforce",
         phase=phase,
         phase_since=ago(opened_s),
-        message=f"{phase} since 2026-03-05 11:50 UTC.",
+        message=f"{phase} for one cause.",
+        until=ago(-1200.0),
         drain=DrainStatus(evicted=3, started_at=ago(opened_s)),
         timeline=tuple(timeline),
         evidence={

@@ -107,7 +107,7 @@ def test_a_session_that_should_have_opened_long_ago_is_not_promised_without_a_do
     health["status"]["incidents"][0]["firstSeen"] = ago(minutes)
     message = " ".join(summary(look(health=health)).split())
     assert ("a session opens within seconds" in message) != doubts
-    since = f"{OPENS} 16m ago"
+    since = f"{OPENS} 15m ago"
     assert (since in message) == doubts
     assert ("the remediator does not act: check its permissions with" in message) == doubts
 

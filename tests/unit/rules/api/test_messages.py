@@ -46,8 +46,8 @@ def test_control_characters_are_escaped() -> None:
 def test_messages_are_bounded_for_any_pod_names(items: list[str], why: str) -> None:
     left = pods(*items)
     drain = DrainStatus(waiting=left, left_by_failure=left)
-    assert len(draining(drain, 0.0, why)) <= 1024
-    assert len(pending([Cause(reason=item) for item in items], 0.0, why)) <= 1024
+    assert len(draining(drain, why)) <= 1024
+    assert len(pending([Cause(reason=item) for item in items], why)) <= 1024
 
 
 def test_a_permanent_block_comes_first() -> None:
@@ -64,23 +64,23 @@ def test_a_permanent_block_comes_first() -> None:
 
 def test_a_long_grace_period_is_reported_for_terminating_pods_only():
     drain = DrainStatus(evicted=1, waiting=pods("a/sent", "a/next"))
-    text = draining(drain, 0.0, "", leaves_by=3600.0)
-    assert "(a/next, a/sent), grace periods end at " in text
-    assert "grace" not in draining(drain, 0.0, "")
+    text = draining(drain, "", long_grace=True)
+    assert "(a/next, a/sent), in a long grace period" in text
+    assert "grace" not in draining(drain, "")
 
 
 def test_an_evicted_pod_that_still_terminates_is_counted_once():
     waiting = pods("a/going", "a/next")
     drain = DrainStatus(evicted=2, recent=("a/gone", "a/going"), waiting=waiting)
-    text = draining(drain, 0.0, "")
+    text = draining(drain, "")
     assert text.endswith(
         ": 2/3 pods evicted, 1 of them still terminating (a/going), "
         "1 terminating or waiting (a/next)."
     )
-    text = draining(drain, 0.0, "", leaves_by=3600.0)
-    assert "still terminating (a/going), grace periods end at 1970-01-01 01:00 UTC" in text
+    text = draining(drain, "", long_grace=True)
+    assert "still terminating (a/going), in a long grace period" in text
     cut = DrainStatus(evicted=30, recent=("a/going",), waiting=change(waiting, more=7))
-    assert ": 30 pods evicted, 9 terminating or waiting (" in draining(cut, 0.0, "")
+    assert ": 30 pods evicted, 9 terminating or waiting (" in draining(cut, "")
 
 
 def test_a_long_text_is_cut_at_a_space_with_an_ellipsis() -> None:
