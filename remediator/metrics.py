@@ -278,10 +278,10 @@ def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
     by_node: dict[str, list[QuarantineView]] = {}
     for session in sessions:
         by_node.setdefault(session.spec.node_name, []).append(session)
-    pauses, policy = snapshot.pauses.values(), snapshot.policy
+    pauses = snapshot.pauses.values()
     for name, health in snapshot.healths.items():
         if (node := snapshot.nodes.get(name)) is not None:
-            past = by_node.get(name, ())
+            past, policy = by_node.get(name, ()), snapshot.policy_of(node)
             why = history.left_alone(node, health, past, pauses, policy, snapshot.now)
             if why:
                 metrics.node_left_alone.labels(name, why).set(1)

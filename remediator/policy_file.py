@@ -12,7 +12,7 @@ import yaml
 from msgspec.structs import fields
 
 from rules.api import messages
-from rules.policy import reader
+from rules.policy import pools
 from rules.policy.policy import Policy
 from rules.text import user_input
 
@@ -51,7 +51,11 @@ POLICY_KEY: Final = "policy.yaml"
 """Where a ConfigMap holds the policy."""
 _INT64: Final = 2**63
 _POLICY: Final = "QuarantinePolicy"
-_KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {"apiVersion", "kind"}
+_KEYS: Final = frozenset(f.encode_name for f in fields(Policy)) - {
+    "apiVersion",
+    "kind",
+    "metadata",
+}
 _ENTIRE: Final = "kubectl kustomize DIR | gpuward-remediator policy check -"
 
 
@@ -115,17 +119,14 @@ def decode_policy(
         return [f"{source}: is not YAML: {_error_text(error)}"]
     except RecursionError:
         return [f"{source}: is nested too deeply; a policy is a page of YAML"]
-    if not documents:
-        return Policy()
-    if config_map and (len(documents) > 1 or _kind(documents[0]) not in {"", _POLICY}):
+    others = any(_kind(document) not in {"", _POLICY} for document in documents)
+    if config_map and (others or (len(documents) > 1 and not any(map(_is_policy, documents)))):
         return _held(documents, source)
-    if len(documents) > 1:
-        return [f"{source}: holds {len(documents)} documents; a policy is one"]
-    return _read(documents[0], source)
+    return _read(documents, source)
 
 
-def _read(document: Any, source: str) -> Policy | list[str]:
-    found = reader.load_policy(document)
+def _read(documents: list[Any], source: str) -> Policy | list[str]:
+    found = pools.load_policies(documents)
     if isinstance(found, Policy):
         return found
     return [problem.sentence(source) for problem in found]
@@ -163,7 +164,7 @@ def _kind(value: Any) -> str:
 
 
 def _held(documents: list[Any], source: str) -> Policy | list[str]:
-    """The one policy that objects hold, or that stands among them."""
+    """The policy that one object holds, or that is among them."""
     objects = [one for each in documents for one in _listed(each) if isinstance(one, dict)]
     maps = [one for one in objects if _kind(one) == "ConfigMap"]
     held = [data.get(POLICY_KEY) for one in maps if isinstance(data := one.get("data"), dict)]
@@ -171,8 +172,8 @@ def _held(documents: list[Any], source: str) -> Policy | list[str]:
     plain = [each for each in documents if _is_policy(each)]
     if len(found) == 1 and not plain:
         return decode_policy(found[0], f"{source}, {POLICY_KEY}")
-    if len(plain) == 1 and not found:
-        return _read(plain[0], source)
+    if plain and not found:
+        return _read(plain, source)
     if several := len(found) + len(plain):
         return [f"{source}: holds {several} policies; give it one of them"]
     kinds = (

@@ -119,7 +119,7 @@ class Replica:
             self.clock,
             self.elector,
             self.metrics,
-            mode=lambda: self.policy.mode,
+            mode=lambda node: self.world.policy_of(node).mode,
             recheck=self._recheck,
             watched=lambda name: self.caches.nodes.items.get(name),
         )

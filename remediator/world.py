@@ -162,15 +162,20 @@ class World:
         that changed.
         """
         known = self.external_seen.get(name, {})
-        policy = self._policy()
-        seen = (
-            external.first_seen(node, policy, known, self._clock.now()) if node is not None else {}
-        )
+        seen: Mapping[str, float] = {}
+        if node is not None:
+            policy = self._policy().of(node.labels)
+            seen = external.first_seen(node, policy, known, self._clock.now())
         if seen:
             self.external_seen[name] = seen
         else:
             self.external_seen.pop(name, None)
         return seen.keys() != known.keys()
+
+    def policy_of(self, name: str) -> Policy:
+        """The policy of the node; that of the fleet if the node is unknown."""
+        node = self._nodes().get(name)
+        return self._policy() if node is None else self._policy().of(node.labels)
 
     def open_sessions(self, node: str) -> list[QuarantineView]:
         """The node's sessions that have not ended, oldest first."""

@@ -372,7 +372,7 @@ def _policy() -> dict[str, Any]:
     found in the remediator's log. `mode` has a place of its own.
     """
     known = {key: _bare(each) for key, each in policy_schema()["properties"].items()}
-    del known["apiVersion"], known["kind"], known["mode"]
+    del known["apiVersion"], known["kind"], known["metadata"], known["mode"]
     return _closed({**known, "mode": {"enum": ["set the value mode instead"]}})
 
 

@@ -214,11 +214,13 @@ class Drains(EdgePart):
             last_active_at=self._world.active.get(drain.session_uid),
             dry_run=drain.dry_run,
             own_namespace=snapshot.own_namespace,
-            scope=drain_scope.in_effect(session, asking, health, snapshot.policy).scope,
+            scope=drain_scope.in_effect(
+                session, asking, health, self._world.policy_of(node)
+            ).scope,
             accused=drain_scope.accused_gpus(session, health),
         )
         now = self._clock.now()
-        plan = plan_drain(listed, self._policy(), drain.memory, now)
+        plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
         drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
         drain.input, drain.listed_at = listed, began
         self._due.set()
@@ -246,7 +248,7 @@ class Drains(EdgePart):
             pods,
             node,
             causes.worst(causes.causes_in_effect(session, snapshot)),
-            self._policy(),
+            self._world.policy_of(node),
             drain.memory,
             since=timestamps.parse_time(session.status.phase_since) or now,
             now=now,
@@ -262,7 +264,7 @@ class Drains(EdgePart):
         if close or not same:
             self._wake(node)
         if close:
-            return max(1.0, self._policy().drain.settle_s)
+            return max(1.0, self._world.policy_of(node).drain.settle_s)
         return random.uniform(*drain_plan.listed_again_s(drain.plan))
 
     async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
@@ -297,7 +299,7 @@ class Drains(EdgePart):
         if self._clock.elapsed() - drain.listed_at > _LIST_OLD_S:
             return "the node's pods could not be listed for over a minute"
         known = holdings.as_listed(pod, drain.input.pods)
-        return rule(known, drain.input, self._policy(), self._clock.now())
+        return rule(known, drain.input, self._world.policy_of(node), self._clock.now())
 
     def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:
         if all(wanted.uid != eviction.uid for wanted in drain.wanted):

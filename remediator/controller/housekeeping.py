@@ -226,7 +226,8 @@ class NewNodeTests(EdgePart):
         """Sweep until cancelled."""
         while True:
             await self._clock.sleep(_NEW_NODES_S)
-            if not self._may_act() or not self._policy().validate.tests_new_nodes:
+            policies = self._policy().policies
+            if not self._may_act() or not any(p.validate.tests_new_nodes for p in policies):
                 continue
             with self._isolation.guard("new_nodes", "the tests of new nodes"):
                 await self._sweep()
@@ -247,16 +248,17 @@ class NewNodeTests(EdgePart):
                 self._world.learn_node(sent.answer.decode(NodeView))
         for name in step.in_vain:
             self._tried[name] = self._clock.now()
-        tests = self._policy().validate
         names = new_nodes.due(self._world.snapshot(), jobs, self._tried)
-        if not names:
-            return
         namespace = self._world.snapshot().own_namespace
-        path = object_name.api_path(
-            "/api/v1/namespaces", namespace, "podtemplates", tests.template
-        )
-        template = await self._api.get(path, PodTemplateView)
+        templates: dict[str, PodTemplateView] = {}
         for name in names:
+            tests = self._world.policy_of(name).validate
+            if tests.template not in templates:
+                path = object_name.api_path(
+                    "/api/v1/namespaces", namespace, "podtemplates", tests.template
+                )
+                templates[tests.template] = await self._api.get(path, PodTemplateView)
+            template = templates[tests.template]
             made = new_nodes.making(name, tests, template.template, self._world.snapshot())
             if made is None or not (await self._gateway.send(made)).done:
                 self._tried[name] = self._clock.now()

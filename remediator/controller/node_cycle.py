@@ -267,7 +267,7 @@ class NodeCycle(EdgePart):
             objects=self._objects.known(name),
             evidence=self._reads.evidence(session),
         )
-        decision = decide(session, seen, snapshot.now, snapshot.policy)
+        decision = decide(session, seen, snapshot.now, snapshot.policy_of(node))
         if any(isinstance(write, d.TaintAndCordon) for write in decision.writes):
             # Reserve the place in the budget at once.
             self._world.reserved.add(name)
@@ -317,5 +317,5 @@ class NodeCycle(EdgePart):
             because=decision.because,
             blocked_by=decision.blocked_by or "",
             message=decision.message,
-            mode=self._policy().mode,
+            mode=self._world.policy_of(name).mode,
         )

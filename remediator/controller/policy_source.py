@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import structlog
 
 from remediator import policy_file
@@ -19,7 +18,7 @@ from rules.api import timestamps
 from rules.api.nodes import LeaderStatus
 from rules.api.quarantine import Mode
 from rules.catalog.why_not import Refusal
-from rules.policy.policy import Policy, UnreadPolicy, by_accident, with_installed
+from rules.policy.policy import Policy, UnreadPolicy, by_accident, with_installed, with_mode
 
 _LOG = structlog.get_logger()
 
@@ -136,11 +135,11 @@ class PolicySource:
     def use(self, policy: Policy, *, first: bool = False) -> None:
         """Put the policy into effect; on the `first` one, `on_change` is not called."""
         if self._shadow:
-            policy = msgspec.structs.replace(policy, mode=Mode.SHADOW)
+            policy = with_mode(policy, Mode.SHADOW)
         policy = with_installed(policy, validate=self._builtin_validation)
         changed = policy != self._policy
         self._policy = policy
-        self._metrics.enforcing.set(1 if policy.mode is Mode.ENFORCE else 0)
+        self._metrics.enforcing.set(1 if Mode.ENFORCE in policy.modes else 0)
         self._metrics.policy_unread.set(1 if by_accident(policy) else 0)
         if changed or first:
             _LOG.info("policy", mode=policy.mode.value, source=str(self._path or "defaults"))

@@ -123,11 +123,13 @@ class Gateway:
         elector: Elector,
         metrics: Metrics,
         *,
-        mode: Callable[[], Mode],
+        mode: Callable[[str], Mode],
         recheck: Recheck,
         watched: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
-        """`watched` returns a node from its watch; None if no watch shows it."""
+        """`mode` returns the mode for a node. `watched` returns a node from its watch; None if no
+        watch shows it.
+        """
         self._api = api
         self._clock = clock
         self._elector = elector
@@ -266,7 +268,7 @@ class Gateway:
         return Sent(result=result, why=f"session not read: {answer.sentence()}")
 
     def _forbidden(self, write: d.Write) -> str:
-        if self._mode() is Mode.SHADOW and (
+        if self._mode(write.node) is Mode.SHADOW and (
             isinstance(write, _ON_NODES_OR_PODS) or _disruptions(write)
         ):
             return "mode is Shadow"

@@ -273,7 +273,7 @@ def acts_on(name: str, state: PageState) -> tuple[OperatorAction, ...]:
     if session is not None or quarantine_taint.quarantined(node):
         return found
     return (
-        *operators.taking_out(name, people, shadow=snapshot.policy.mode == Mode.SHADOW),
+        *operators.taking_out(name, people, shadow=snapshot.policy_of(node).mode == Mode.SHADOW),
         *found,
     )
 

@@ -234,7 +234,8 @@ def _ladder(session: QuarantineView, state: PageState) -> tuple[LadderRung, ...]
     causes = open_causes(session, _sight(session, state)) or session.spec.causes
     others = [other for other in state.by_node.get(name, ()) if other.name != session.name]
     health = snapshot.healths.get(name)
-    return ladder.rungs(session, others, causes, health, snapshot.policy, snapshot.now)
+    of_node = _sight(session, state).policy
+    return ladder.rungs(session, others, causes, health, of_node, snapshot.now)
 
 
 def _evidence(session: QuarantineView, state: PageState) -> tuple[IncidentStatus, ...]:

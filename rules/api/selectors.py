@@ -39,7 +39,7 @@ def as_object(text: str) -> dict[str, Any]:
     parse_selector(text)
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
-    for part in filter(None, map(str.strip, _split(text))):
+    for part in _listed(text):
         key, operator, values = _parts(part)
         if operator == "In" and len(values) == 1 and key not in labels:
             labels[key] = values[0]
@@ -68,6 +68,23 @@ def _spelled(expression: Mapping[str, Any]) -> str:
     if operator in _WITH_VALUES and isinstance(values, list | tuple):
         return f"{key} {operator.lower()} ({','.join(map(str, values))})"
     return f"!{key}" if operator == "DoesNotExist" else str(key)
+
+
+@functools.lru_cache(maxsize=256)
+def requirements(text: str) -> frozenset[tuple[str, str, frozenset[str]]]:
+    """Return the requirements of a selector, the same for each way to write them."""
+    parts = map(_parts, _listed(text))
+    return frozenset((key, operator, frozenset(values)) for key, operator, values in parts)
+
+
+def joined(text: str, more: str) -> str:
+    """Return a selector with the requirements of both, each once."""
+    new = [part for part in _listed(more) if not requirements(part) <= requirements(text)]
+    return ",".join([*_listed(text), *new])
+
+
+def _listed(text: str) -> list[str]:
+    return list(filter(None, map(str.strip, _split(text))))
 
 
 def _split(text: str) -> list[str]:

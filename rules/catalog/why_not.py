@@ -59,6 +59,7 @@ class WhyNot(StrEnum):
     POD_USES_GPU = "PodUsesGPU"
     PODS_NOT_LISTED = "PodsNotListed"
     POLICY_IS_SHADOW = "PolicyIsShadow"
+    POLICY_OVERLAP = "PolicyOverlap"
     POLICY_UNREAD = "PolicyUnread"
     REPAIR_LIMIT = "RepairLimit"
     REPAIR_REFUSED = "RepairRefused"

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from rules.api import messages
 from rules.api.nodes import QuarantineView
+from rules.api.quarantine import Mode
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet import common_cause
 from rules.fleet.common_cause import Found, Shared
@@ -75,14 +76,15 @@ class Breaker:
         return None
 
 
-def asked_by_detectors(snapshot: FleetSnapshot, memory: FleetMemory) -> tuple[SessionFacts, ...]:
-    """Return the sessions of detectors in the policy's mode, oldest first."""
-    modes = {"", snapshot.policy.mode}
+def asked_by_detectors(
+    snapshot: FleetSnapshot, memory: FleetMemory, mode: Mode
+) -> tuple[SessionFacts, ...]:
+    """Return the sessions of detectors in this mode, oldest first."""
     found = [
         (facts.wanted_at, name, facts)
         for name, session in snapshot.counted.items()
         if ((facts := memory.facts(session)).may_be_storm or facts.confirmed)
-        and session.status.mode in modes
+        and snapshot.mode_of(session) == mode
     ]
     found.sort(key=itemgetter(0, 1))
     return tuple(facts for _, _, facts in found)

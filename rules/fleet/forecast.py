@@ -173,13 +173,14 @@ class Forecast:
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
 
-        decision = decide(session, observed(None), snapshot.now, snapshot.policy)
         node = self._nodes.get(name)
+        policy = snapshot.policy_of(node)
+        decision = decide(session, observed(None), snapshot.now, policy)
         if not decision.needs_fresh_node or node is None:
             return decision
         # The remediator would read the node again; here the known node is used.
         read = msgspec.convert(msgspec.to_builtins(node), FreshNode)
-        return decide(session, observed(read), snapshot.now, snapshot.policy)
+        return decide(session, observed(read), snapshot.now, policy)
 
     # ------------------------------------------------------------------ writes
 

@@ -16,7 +16,7 @@ from rules.api.repair_writes import CreateTestJob, DeleteTestJob
 from rules.api.writes import CreateSession, Write
 from rules.catalog.reason import Level
 from rules.fleet import budget
-from rules.policy.policy import Validation
+from rules.policy.policy import Policy, Validation
 from rules.session import causes, exclusions, observation
 from rules.session.observation import FleetSnapshot
 from rules.session.validation.jobs import (
@@ -80,11 +80,7 @@ def asks_for_pods(job: JobView, snapshot: FleetSnapshot) -> bool:
 
 def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, float]) -> list[str]:
     """Return the nodes to test now: those without a result, by name, at most `AT_ONCE`."""
-    if (
-        not snapshot.policy.validate.tests_new_nodes
-        or snapshot.policy.mode == Mode.SHADOW
-        or snapshot.doubt
-    ):
+    if not any(map(_tests, snapshot.policy.policies)) or snapshot.doubt:
         return []
     selects = selectors.parse_selector(snapshot.policy.node_selector)
     selected = [node for node in snapshot.nodes.values() if selects(node.labels)]
@@ -97,11 +93,16 @@ def due(snapshot: FleetSnapshot, jobs: Sequence[JobSeen], tried: Mapping[str, fl
         node.name
         for node in sorted(selected, key=lambda node: node.name)
         if node.condition(names.CONDITION_VALIDATED) is None
+        and _tests(snapshot.policy_of(node))
         and node.name not in running
         and snapshot.now - tried.get(node.name, float("-inf")) >= AGAIN_S
         and not why_not_now(node, snapshot, taken)
     )
     return list(islice(free, max(0, room)))
+
+
+def _tests(policy: Policy) -> bool:
+    return policy.validate.tests_new_nodes and policy.mode != Mode.SHADOW
 
 
 def making(
@@ -218,7 +219,7 @@ def _reported(
     opened = any(c.incident == seen.name for s in sessions for c in s.spec.causes)
     if result.assessment is not Assessment.PASS and not opened:
         cause = cause_of_test(seen.name, result.assessment, messages.bounded(result.message)[:512])
-        level = snapshot.policy.level_of(REASON, str(Level.DRAIN))
+        level = snapshot.policy_of(node).level_of(REASON, str(Level.DRAIN))
         if level not in {Level.REPORT, Level.CORDON, Level.DRAIN}:
             level = str(Level.DRAIN)
         if level != Level.REPORT:

@@ -88,7 +88,7 @@ class DomainFaults:
 def domain_faults(snapshot: FleetSnapshot, memory: FleetMemory) -> DomainFaults:
     """Return the sessions that NVLink errors of other nodes explain, and the domains at fault."""
     by_domain: defaultdict[str, list[SessionFacts]] = defaultdict(list)
-    modes = {"", snapshot.policy.mode}
+    modes = {"", *snapshot.policy.modes}
     for session in snapshot.counted.values():
         facts = memory.facts(session)
         if (

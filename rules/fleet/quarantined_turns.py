@@ -17,6 +17,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet import budget
+from rules.policy.policy import Policy
 from rules.session import exclusions, observation
 from rules.session import status as st
 from rules.session.causes import EVIDENCE_GANGS, causes_now, drains_now, has_human, worst
@@ -48,7 +49,7 @@ def moving_gangs(
         since = timestamps.parse_time(session.status.phase_since) or snapshot.now
         just_drained = (
             session.status.phase == Phase.QUARANTINED
-            and snapshot.now - since < snapshot.policy.drain.gang_window_s
+            and snapshot.now - since < _policy(session, snapshot).drain.gang_window_s
         )
         if session.status.phase != Phase.DRAINING and not just_drained:
             continue
@@ -86,7 +87,8 @@ def drain_turn(
         return None
     # Nodes that failed during an outage of gpuward are collected, too.
     collecting_since = max(tainted_at, snapshot.observing_since)
-    until = collecting_since + snapshot.policy.drain.gang_window_s
+    policy = snapshot.policy_of(snapshot.nodes.get(node))
+    until = collecting_since + policy.drain.gang_window_s
     if snapshot.now >= until:
         return None
     mates = [
@@ -232,6 +234,10 @@ class _Turns:
         self.moving[node] = frozenset(gang.key for gang in self.snapshot.gangs.get(node, ()))
 
 
+def _policy(session: QuarantineView, snapshot: FleetSnapshot) -> Policy:
+    return snapshot.policy_of(snapshot.nodes.get(session.spec.node_name))
+
+
 def _drains(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     """Return whether the session drains its node, by its level and the policy."""
     node = snapshot.nodes.get(session.spec.node_name)
@@ -242,6 +248,8 @@ def _cannot(session: QuarantineView, snapshot: FleetSnapshot) -> bool:
     """Return whether the node cannot be drained now."""
     node = snapshot.nodes.get(session.spec.node_name)
     if node is None or node.ready == "Unknown" or exclusions.kept_off(node, snapshot):
+        return True
+    if snapshot.policy_of(node).mode == Mode.SHADOW:
         return True
     return not has_human(session) and not observation.selects_node(snapshot.policy, node)
 
@@ -257,12 +265,10 @@ def repair_permits(
     Running repairs are first, then the most severe fault, then the oldest drain. Repairs have
     their own limit, because their nodes are out of service already.
     """
-    if snapshot.policy.mode == Mode.SHADOW:
-        return {}
-    sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
+    sessions = [s for s in opened if Mode.SHADOW not in {s.status.mode, _policy(s, snapshot).mode}]
     running = [(a.started_at, s.name, s) for s in sessions if (a := ladder.under_way(s.status))]
     asking = [session for _, _, session in sorted(running, key=itemgetter(0, 1))]
-    if snapshot.policy.repair.mode != "Off":
+    if any(policy.repair.mode != "Off" for policy in snapshot.policy.policies):
         by_node = observation.sessions_by_node(snapshot.counted)
         wanting = [
             s
@@ -297,10 +303,11 @@ def _wants_repair(
     health = snapshot.healths.get(node.name)
     causes = causes_now(session, node, snapshot)
     others = [s for s in siblings if s.name != session.name]
-    position = ladder.next_step(session, others, causes, health, snapshot.policy, snapshot.now)
-    return position.rung is not None and ladder.approved(
-        session, causes, position.rung, snapshot.policy
-    )
+    policy = snapshot.policy_of(node)
+    if policy.repair.mode == "Off":
+        return False
+    position = ladder.next_step(session, others, causes, health, policy, snapshot.now)
+    return position.rung is not None and ladder.approved(session, causes, position.rung, policy)
 
 
 def _repair_refused(

@@ -32,6 +32,7 @@ from rules.fleet.breaker import (
 )
 from rules.fleet.budget import BudgetBook, BudgetLine, control_plane
 from rules.fleet.memory import FleetMemory, SessionFacts
+from rules.fleet.nvlink_domain import DomainFaults
 from rules.session import exclusions, observation
 from rules.session.causes import (
     cause_context,
@@ -65,21 +66,22 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     memory = memory or FleetMemory()
     memory.keep(snapshot.counted)
     selected, book = budget_book(snapshot, memory)
-    opened = [s for s in snapshot.counted.values() if observation.is_open(s)]
     lines = book.lines()
+    opened = [s for s in snapshot.counted.values() if observation.is_open(s)]
     domains = nvlink_domain.domain_faults(snapshot, memory)
-    asked = tuple(
-        facts
-        for facts in asked_by_detectors(snapshot, memory)
-        if facts.session.name not in domains.explained
-    )
-    breaker = judge_breaker(snapshot, memory, asked)
-    breaker = replace(breaker, findings=(*breaker.findings, *domains.findings))
-    turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory, domains.refusals)
     permits = dict(quarantined_turns.drain_permits(opened, snapshot))
     permits |= quarantined_turns.repair_permits(opened, snapshot)
-    for session in _in_order(opened, snapshot, memory):
-        permits[session.name] = turns.judge(session)
+    mode, *others = snapshot.policy.modes
+    # What a pool in Shadow would do takes no place from nodes that are quarantined.
+    apart = {s.name for s in opened if others and snapshot.mode_of(s) in others}
+    rest = [session for session in opened if session.name not in apart]
+    found, breaker = _quarantine_permits(rest, mode, book, domains, snapshot, memory)
+    breaker = replace(breaker, findings=(*breaker.findings, *domains.findings))
+    permits |= found
+    for other in others:
+        played = [session for session in opened if session.name in apart]
+        _, book = budget_book(snapshot, memory, other)
+        permits |= _quarantine_permits(played, other, book, domains, snapshot, memory)[0]
     return FleetAssessment(
         permits=permits,
         breaker=breaker,
@@ -89,18 +91,41 @@ def judge_fleet(snapshot: FleetSnapshot, memory: FleetMemory | None = None) -> F
     )
 
 
+def _quarantine_permits(
+    opened: list[QuarantineView],
+    mode: Mode,
+    book: BudgetBook,
+    domains: DomainFaults,
+    snapshot: FleetSnapshot,
+    memory: FleetMemory,
+) -> tuple[Mapping[str, Permit], Breaker]:
+    """Return the permits to quarantine of the sessions in this mode, and its breaker."""
+    asked = tuple(
+        facts
+        for facts in asked_by_detectors(snapshot, memory, mode)
+        if facts.session.name not in domains.explained
+    )
+    breaker = judge_breaker(snapshot, memory, asked)
+    turns = _Turns(snapshot, opened, counted(asked), book, breaker, memory, domains.refusals)
+    order = _in_order(opened, snapshot, memory)
+    return {session.name: turns.judge(session) for session in order}, breaker
+
+
 def budget_book(
-    snapshot: FleetSnapshot, memory: FleetMemory | None = None
+    snapshot: FleetSnapshot, memory: FleetMemory | None = None, mode: Mode | None = None
 ) -> tuple[Mapping[str, NodeView], BudgetBook]:
-    """Return the nodes that the policy selects, and how many of them are unavailable."""
+    """Return the nodes that the policy selects, and how many of them are unavailable. `mode`:
+    Enforce if any policy has it.
+    """
     policy = snapshot.policy
+    mode = mode or policy.modes[0]
     census = (memory or FleetMemory()).census
     census.update(snapshot.nodes, policy)
     taken = snapshot.reserved | {
         s.spec.node_name
         for s in snapshot.counted.values()
         # Sessions in Shadow count in a Shadow budget only.
-        if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == policy.mode
+        if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == mode
     }
     return census.selected, census.book(taken, policy, snapshot.now)
 
@@ -193,8 +218,9 @@ class _Turns:
         if node is None:
             return _no(WhyNot.NODE_GONE, "there is no such node")
         if not self._may_act(session, node):
-            return _no(WhyNot.WAITING, "a pause, another owner or its assessment delays it")
-        if node.name in self._snapshot.taint_refused and self._snapshot.policy.mode != Mode.SHADOW:
+            return _no(WhyNot.WAITING, "a pause, an owner, its policy or its assessment delays it")
+        in_shadow = self._snapshot.policy_of(node).mode == Mode.SHADOW
+        if node.name in self._snapshot.taint_refused and not in_shadow:
             # A refused taint takes no place in the budget.
             return Permit(unjudged=Unjudged.TAINT_REFUSED)
         if has_human(session):
@@ -214,7 +240,8 @@ class _Turns:
     def _may_act(self, session: QuarantineView, node: NodeView) -> bool:
         """Return whether the session could act if it got a turn."""
         snapshot = self._snapshot
-        if exclusions.kept_off(node, snapshot):
+        shadow = snapshot.policy_of(node).mode == Mode.SHADOW
+        if exclusions.kept_off(node, snapshot) or (shadow and session.status.mode == Mode.ENFORCE):
             return False
         causes = causes_now(session, node, snapshot)
         return bool(causes) and (

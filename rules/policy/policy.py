@@ -5,6 +5,7 @@ problems, `policy show` the effective policy. An unknown key is an error with pa
 that a misspelled limit does not silently become the default.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -168,11 +169,22 @@ class Limits(Section, frozen=True, kw_only=True):
     nodes_draining: Annotated[int, Meta(ge=1)] = 20
 
 
+FLEET: Final = "default"
+"""Name of the fleet policy; any other name is that of a pool (`rules.policy.pools`)."""
+
+
+class Metadata(Section, frozen=True, kw_only=True):
+    """The name of the policy: `default` for the fleet policy, else the name of the pool."""
+
+    name: str = FLEET
+
+
 class Policy(Section, frozen=True, kw_only=True):
     """The entire policy; `Policy()` is the default: watch, say, touch nothing."""
 
     api_version: Literal["gpuward.io/v1alpha1"] = "gpuward.io/v1alpha1"
     kind: Literal["QuarantinePolicy"] = "QuarantinePolicy"
+    metadata: Metadata = Metadata()
     mode: Mode = Mode.SHADOW
     node_selector: str = names.LABEL_GPUS
     parts: Literal["CordonAndTaint", "Taint", "Cordon"] = msgspec.field(
@@ -188,6 +200,30 @@ class Policy(Section, frozen=True, kw_only=True):
     repair: Repair = Repair()
     validate: Validation = Validation()
     limits: Limits = Limits()
+
+    @property
+    def name(self) -> str:
+        """`default`, or the name of the pool."""
+        return self.metadata.name
+
+    @property
+    def policies(self) -> "tuple[Policy, ...]":
+        """The fleet policy, then those of its pools."""
+        return (self,)
+
+    def of(self, labels: Mapping[str, str]) -> "Policy":  # noqa: ARG002 - for `PooledPolicy`
+        """Return the policy of a node with these labels."""
+        return self
+
+    def each(self, change: "Callable[[Policy], Policy]") -> "Policy":
+        """Return the policy with a change to it and to those of its pools."""
+        return change(self)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes in use, Enforce first."""
+        used = {one.mode for one in self.policies}
+        return tuple(mode for mode in (Mode.ENFORCE, Mode.SHADOW) if mode in used)
 
     def level_of(self, reason: str, published: str) -> str:
         """What to do for `reason`: the override, else the level the agent published."""
@@ -206,15 +242,30 @@ class Policy(Section, frozen=True, kw_only=True):
 
 def with_installed(policy: Policy, *, validate: bool) -> Policy:
     """The policy where provider Auto is resolved: Job where component `validate` is installed."""
-    if policy.validate.provider != "Auto":
-        return policy
     provider: Literal["None", "Job"] = "Job" if validate else "None"
-    tests = msgspec.structs.replace(policy.validate, provider=provider)
-    return msgspec.structs.replace(policy, validate=tests)
+
+    def resolved(one: Policy) -> Policy:
+        if one.validate.provider != "Auto":
+            return one
+        tests = msgspec.structs.replace(one.validate, provider=provider)
+        return msgspec.structs.replace(one, validate=tests)
+
+    return policy.each(resolved)
+
+
+def with_mode(policy: Policy, mode: Mode) -> Policy:
+    """Return the policy with this mode, also for its pools."""
+    return policy.each(lambda one: msgspec.structs.replace(one, mode=mode))
+
+
+FLEET_ONLY: Final = (("budget",), ("limits",), ("repair", "concurrent"), ("repair", "per"))
+"""Keys that limit the entire fleet: a pool has none of them."""
 
 
 def effective_view(policy: Policy) -> dict[str, Any]:
-    """The policy as plain values, defaults included, durations as text."""
+    """The policy as plain values, defaults included, durations as text. That of a pool has no keys
+    of the fleet.
+    """
 
     def hook(value: object) -> object:
         if isinstance(value, Seconds):
@@ -224,11 +275,19 @@ def effective_view(policy: Policy) -> dict[str, Any]:
         raise NotImplementedError(f"{type(value).__name__} in a policy")
 
     view: dict[str, Any] = msgspec.to_builtins(policy, enc_hook=hook)
+    view.pop("pools", None)
+    for path in FLEET_ONLY if policy.name != FLEET else ():
+        section_at: Any = view if len(path) == 1 else view[path[0]]
+        del section_at[path[-1]]
     return view
 
 
 class UnreadPolicy(Policy, frozen=True, kw_only=True):
     """The defaults, in force because no policy could be read since the start."""
+
+
+class OverlappingPolicy(Policy, frozen=True, kw_only=True):
+    """The fleet policy in Shadow, for a node that several pools select. Its name has theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,16 +326,31 @@ def shadow_of(policy: Policy | None) -> ShadowTexts | None:
     """Return the texts for a policy in Shadow; None for Enforce and for an unknown policy."""
     if policy is None or policy.mode != Mode.SHADOW:
         return None
+    if isinstance(policy, OverlappingPolicy):
+        return _overlap(policy.name)
     return _UNREAD if isinstance(policy, UnreadPolicy) else _CHOSEN
 
 
+def _overlap(pools: str) -> ShadowTexts:
+    both = f"pools {pools} select the node with equally many requirements"
+    return ShadowTexts(
+        reason=WhyNot.POLICY_OVERLAP,
+        state=f"{both}, so it is in Shadow",
+        halts=f"{both}, so gpuward does not change it",
+        unintended=both,
+        ended_by="a nodeSelector or label with which one pool selects it",
+    )
+
+
 def session_mode(policy: Policy) -> Mode:
-    """Return the mode of a new session: Enforce without a readable policy, where it waits, because
-    the limits for a Shadow run are unknown.
+    """Return the mode of a new session: Enforce in Shadow by accident, where it waits, because the
+    policy for a Shadow run is unknown.
     """
     return Mode.ENFORCE if by_accident(policy) else policy.mode
 
 
 def by_accident(policy: Policy | None) -> bool:
-    """Return whether Shadow is in force only because no policy could be read."""
-    return isinstance(policy, UnreadPolicy) and policy.mode == Mode.SHADOW
+    """Return whether Shadow is in force only because no policy could be read, or because several
+    pools select the node.
+    """
+    return isinstance(policy, UnreadPolicy | OverlappingPolicy) and policy.mode == Mode.SHADOW

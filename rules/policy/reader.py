@@ -48,10 +48,13 @@ class PolicyProblem:
     path: str
     """`drain.fatalTimout`; "" for the file as a unit."""
     message: str
+    document: str = ""
+    """The name of the policy; "" in a file with one."""
 
     def sentence(self, source: str) -> str:
         """`policy.yaml: drain.fatalTimout is not a known key; did you mean fatalTimeout?`."""
         where = f"{self.path} " if self.path else ""
+        where = f"policy {self.document[:80]}: {where}" if self.document else where
         return f"{source}: {where}{self.message}"
 
 

@@ -139,8 +139,9 @@ def cause_context(node: NodeView, snapshot: FleetSnapshot) -> CauseContext:
     """Return the context of the node in the snapshot."""
     known = snapshot.memo.get(node.name)
     if not isinstance(known, CauseContext) or known.node is not node:
-        health, policy, now = snapshot.healths.get(node.name), snapshot.policy, snapshot.now
+        health, now = snapshot.healths.get(node.name), snapshot.now
         stale = observation.staleness(health, node, snapshot.agents, now)
+        policy = snapshot.policy_of(node)
         known = CauseContext(node=node, health=health, stale=stale, policy=policy, now=now)
         snapshot.memo[node.name] = known
     return known
@@ -265,7 +266,8 @@ def drains_now(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot)
     causes = causes_now(session, node, snapshot)
     if not causes and session.spec.causes:
         return False
-    return level_in_effect(session, causes, snapshot.policy) == Level.DRAIN
+    policy = cause_context(node, snapshot).policy
+    return level_in_effect(session, causes, policy) == Level.DRAIN
 
 
 def same_cause(one: Cause, other: Cause) -> bool:

@@ -55,12 +55,15 @@ def needs_replacement(
 
 
 def retention_s(session: QuarantineView, policy: Policy) -> float:
-    """Return how long an ended session still affects decisions: kept at least that long."""
+    """Return how long an ended session still affects decisions: kept at least that long. A node
+    may come to any pool meanwhile.
+    """
     out = session.status.phase in {Phase.RELEASED, Phase.NODE_GONE} and not never_quarantined(
         session
     )
     replaces_s = REPLACE_WINDOW_S if out else 0.0
-    return max(policy.release.cancel_expiry_s, _fleet_window_s(session, policy), replaces_s)
+    expiry_s = max(one.release.cancel_expiry_s for one in policy.policies)
+    return max(expiry_s, _fleet_window_s(session, policy), replaces_s)
 
 
 def _fleet_window_s(session: QuarantineView, policy: Policy) -> float:
@@ -68,7 +71,7 @@ def _fleet_window_s(session: QuarantineView, policy: Policy) -> float:
     budget = policy.budget
     windows = [budget.per_reason.window_s, budget.max_new.window_s + budget.cooldown_s]
     if session.status.repair:
-        windows.append(policy.repair.window_s)
+        windows += [one.repair.window_s for one in policy.policies]
     return max(windows)
 
 

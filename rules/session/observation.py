@@ -50,6 +50,7 @@ class FleetSnapshot:
 
     now: float
     policy: Policy
+    """That of the fleet; decisions about one node use `policy_of`."""
     nodes: Mapping[str, NodeView]
     healths: Mapping[str, HealthView] = field(default_factory=dict)
     quarantines: Mapping[str, QuarantineView] = field(default_factory=dict)
@@ -99,6 +100,15 @@ class FleetSnapshot:
     def counted(self) -> Mapping[str, QuarantineView]:
         """The sessions that the fleet rules count."""
         return self.quarantines if self.counting is None else self.counting
+
+    def policy_of(self, node: NodeView | None) -> Policy:
+        """Return the policy of the node; that of the fleet if there is none."""
+        return self.policy if node is None else self.policy.of(node.labels)
+
+    def mode_of(self, session: QuarantineView) -> str:
+        """Return the mode of the session; before its first status that of its node's policy."""
+        name = session.spec.node_name
+        return session.status.mode or self.policy_of(self.nodes.get(name)).mode
 
 
 class Unjudged(StrEnum):
@@ -332,10 +342,10 @@ def observe(
         for other in sessions.get(name, ())
         if session is None or other.metadata.uid != session.metadata.uid
     )
-    external = External()
-    if seen is not None and snapshot.policy.external:
+    external, policy = External(), snapshot.policy_of(seen)
+    if seen is not None and policy.external:
         first_seen = snapshot.external_seen.get(name, {})
-        external = external_of(seen, snapshot.policy, snapshot.now, first_seen)
+        external = external_of(seen, policy, snapshot.now, first_seen)
     return NodeObservation(
         name=name,
         node=seen,

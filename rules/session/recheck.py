@@ -27,7 +27,7 @@ def recheck(write: d.Write, node: NodeView, snapshot: FleetSnapshot) -> str:
     """
     if not write.disruptive:
         return ""
-    if (texts := policy.shadow_of(snapshot.policy)) is not None:
+    if (texts := policy.shadow_of(snapshot.policy_of(node))) is not None:
         return texts.state
     if snapshot.doubt:
         return snapshot.doubt
@@ -122,7 +122,7 @@ def _not_held(session: QuarantineView | None, node: NodeView, snapshot: FleetSna
 
 def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) -> str:
     """Return why a new node may not be tested; "" if it may."""
-    if not snapshot.policy.validate.tests_new_nodes:
+    if not snapshot.policy_of(node).validate.tests_new_nodes:
         return "the policy does not test new nodes"
     if write.node_uid != node.uid:
         return "the node was replaced"
@@ -135,7 +135,7 @@ def _tests_new(write: CreateTestJob, node: NodeView, snapshot: FleetSnapshot) ->
 
 
 def _drained(session: QuarantineView, node: NodeView, snapshot: FleetSnapshot) -> str:
-    if snapshot.policy.repair.mode == "Off":
+    if snapshot.policy_of(node).repair.mode == "Off":
         return "repair.mode is Off"
     if not causes.drains_now(session, node, snapshot):
         return "no active cause requires a drained node"

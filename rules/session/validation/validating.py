@@ -110,12 +110,10 @@ def _forbidden(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Re
         return replace(halt, why=f"{halt.why}, an operator has to release it", permanent=True)
     if halt is not None and halt.reason in {WhyNot.STAND_DOWN, WhyNot.VIEW_TOO_OLD}:
         return halt
-    if policy.by_accident(case.policy):
-        why = (
-            "no policy could be read since gpuward-remediator started, and it may require manual "
-            "approval"
-        )
-        return Refusal(reason=WhyNot.POLICY_UNREAD, why=why)
+    texts = policy.shadow_of(case.policy)
+    if texts is not None and texts.unintended:
+        why = f"{texts.unintended}, and the policy may require manual approval"
+        return Refusal(reason=texts.reason, why=why)
     if (held := halts.hold_of(case)) is not None:
         return held
     if st.is_true(status, "Replace"):

@@ -69,7 +69,7 @@ class EdgeWorld:
             cluster.clock,
             Leader(),
             cluster.metrics,
-            mode=lambda: Mode.ENFORCE,
+            mode=lambda _: Mode.ENFORCE,
             recheck=lambda write, node: "",
         )
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rules.policy.policy import Policy
-from rules.policy.reader import load_policy
+from rules.policy.pools import load_policies
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 POLICIES = sorted(EXAMPLES.glob("policies/*.yaml"))
@@ -14,7 +14,7 @@ POLICIES = sorted(EXAMPLES.glob("policies/*.yaml"))
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)
 def test_an_example_policy_is_valid(path: Path) -> None:
-    assert isinstance(load_policy(yaml.safe_load(path.read_text())), Policy)
+    assert isinstance(load_policies([*yaml.safe_load_all(path.read_text())]), Policy)
 
 
 def test_the_page_links_every_example() -> None:

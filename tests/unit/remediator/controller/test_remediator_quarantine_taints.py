@@ -23,7 +23,7 @@ async def setting(tmp_path):
                 cluster.clock,
                 Leader(),
                 cluster.metrics,
-                mode=lambda: Mode.ENFORCE,
+                mode=lambda _: Mode.ENFORCE,
                 recheck=lambda write, node: "",
                 watched=found.caches.nodes.items.get,
             )

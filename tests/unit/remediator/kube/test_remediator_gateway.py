@@ -32,7 +32,7 @@ def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node
         cluster.clock,
         lead or Leader(),
         cluster.metrics,
-        mode=lambda: mode,
+        mode=lambda _: mode,
         recheck=recheck,
     )
 
@@ -298,7 +298,7 @@ def watching(cluster, node, **options):
         cluster.clock,
         Leader(),
         cluster.metrics,
-        mode=lambda: Mode.ENFORCE,
+        mode=lambda _: Mode.ENFORCE,
         watched=lambda name: node,
         **{"recheck": lambda write, node: "", **options},
     )

@@ -73,7 +73,8 @@ def _lists(value: Any) -> Any:
         ),
         pytest.param(
             {"zzz": 1},
-            "policy.yaml: zzz is not a known key; known are apiVersion, kind, mode, nodeSelector, "
+            "policy.yaml: zzz is not a known key; known are apiVersion, kind, metadata, mode, "
+            "nodeSelector, "
             "mark, isolate, reasons, budget, drain, pods, external, release, repair, validate, "
             "limits",
             id="nothing-near",
