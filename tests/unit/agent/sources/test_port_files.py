@@ -10,12 +10,14 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from agent.sources import host
 from agent.sources.host import network_ports, ports_move
+from agent.sources.machine import simulated
+from hack.sim.driver import NODES, edit
 from rules.judge.observation import NetworkPort, PortCounter
 
 RECORDED = json.loads(
@@ -228,3 +230,24 @@ def _cpu_s(root: Path) -> float:
     began = time.thread_time()
     assert len(host.network_ports(root)) == 32
     return time.thread_time() - began
+
+
+def test_a_simulated_node_shows_the_ports_that_its_description_breaks(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text((NODES / "h100-8-nvswitch.yaml").read_text("utf-8"), "utf-8")
+    broken = {
+        "mlx5_0/1": {"state": "missing"},
+        "mlx5_1/1": {"state": "down"},
+        "mlx5_2/1": {"counters": {PortCounter.LINK_DOWNED.value: 3}, "missing_files": ["umad"]},
+    }
+
+    def broke(node: dict[str, Any]) -> None:
+        node["host"]["ports"] = broken
+
+    edit(file, broke)
+    ports = simulated(str(file)).host(0.0).ports
+
+    assert [port.name for port in ports] == [f"mlx5_{number}/1" for number in range(1, 8)]
+    assert [port.active for port in ports] == [False] + [True] * 6
+    assert ports[1].counters == {PortCounter.LINK_DOWNED: 3}
+    assert ports[1].missing_files == ("umad",)
