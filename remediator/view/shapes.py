@@ -228,7 +228,7 @@ class BudgetRow(Shown, frozen=True, kw_only=True):
 
     scope: str
     nodes: int
-    unavailable: int
+    unavailable: float
     limit: int
     room: int
 

@@ -1,19 +1,22 @@
 """The budget: how many nodes may be unavailable, in the fleet and per label value.
 
 A node that is unavailable for any reason (not Ready, cordoned, quarantined) counts already, so its
-quarantine costs nothing. Detectors never quarantine control-plane nodes or the only node of a
-pool. Requests of operators ignore the budget. The census updates only changed nodes, which is a
-hundred times faster than a full count.
+quarantine costs nothing. A node with isolated GPUs costs their share of its GPUs. A new session
+needs room for a node, because it may have to quarantine the node after all. Detectors never
+quarantine control-plane nodes or the only node of a pool. Requests of operators ignore the budget.
+The census updates only changed nodes, which is a hundred times faster than a full count.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rules.api import selectors
-from rules.api.nodes import NodeView
+from rules.api import health, quarantine_taint, selectors
+from rules.api.names import LABEL_GPUS
+from rules.api.nodes import NodeView, QuarantineView
+from rules.api.quarantine import Mode
 from rules.api.selectors import Matcher
 from rules.drain import node_room
 from rules.fleet import common_cause
@@ -28,20 +31,21 @@ class BudgetLine:
     key: str
     value: str
     total: int
-    unavailable: int
+    unavailable: float
+    """Nodes, and the shares of nodes with isolated GPUs."""
     limit: int
 
     @property
     def room(self) -> int:
         """How many more nodes may become unavailable."""
-        return max(0, self.limit - self.unavailable)
+        return max(0, math.floor(self.limit - self.unavailable + _ROUNDING))
 
     @property
     def clause(self) -> str:
         """`3 of 30 nodes with rack=a are unavailable, the budget allows 3`."""
         where = f" with {self.key}={self.value}" if self.key else ""
         return (
-            f"{self.unavailable} of {self.total} nodes{where} "
+            f"{self.unavailable:g} of {self.total} nodes{where} "
             f"{'is' if self.unavailable == 1 else 'are'} unavailable, the budget allows "
             f"{self.limit}"
         )
@@ -52,7 +56,10 @@ class BudgetLine:
         if self.room:
             return ""
         over = self.unavailable - self.limit
-        return f"exceeded by {over}" if over else "used up"
+        return f"exceeded by {over:g}" if over > _ROUNDING else "used up"
+
+
+_ROUNDING: Final = 1e-9
 
 
 def limit_of(total: int, budget: Budget) -> int:
@@ -61,7 +68,7 @@ def limit_of(total: int, budget: Budget) -> int:
     A share of less than one node counts as one, so that a small cluster has a budget. `atMost: 0`
     allows none.
     """
-    share = math.floor(total * budget.max_unavailable.percent / 100 + 1e-9)
+    share = math.floor(total * budget.max_unavailable.percent / 100 + _ROUNDING)
     return min(max(1, share), budget.max_unavailable.at_most)
 
 
@@ -82,6 +89,8 @@ class BudgetBook:
     budget: Budget
     totals: dict[LineKey, int] = field(default_factory=dict)
     gone: dict[LineKey, set[str]] = field(default_factory=dict)
+    shares: dict[LineKey, dict[str, float]] = field(default_factory=dict)
+    """The share of each node that isolated GPUs are."""
 
     def keys_of(self, node: NodeView) -> tuple[LineKey, ...]:
         """The lines a node counts in."""
@@ -90,11 +99,13 @@ class BudgetBook:
     def line(self, key: LineKey) -> BudgetLine:
         """The current state of one line."""
         total = self.totals.get(key, 0)
+        gone = self.gone.get(key, set())
+        shares = (part for name, part in self.shares.get(key, {}).items() if name not in gone)
         return BudgetLine(
             key=key[0],
             value=key[1],
             total=total,
-            unavailable=len(self.gone.get(key, ())),
+            unavailable=len(gone) + sum(shares),
             limit=limit_of(total, self.budget),
         )
 
@@ -117,8 +128,12 @@ class BudgetBook:
         lines = map(self.line, self.keys_of(node))
         return tuple(line for line in lines if not line.room)
 
-    def take(self, node: NodeView) -> None:
-        """Count the node as unavailable."""
+    def take(self, node: NodeView, share: float = 1.0) -> None:
+        """Count the node, or a share of it, as unavailable."""
+        if share < 1.0:
+            for key in self.keys_of(node):
+                self.shares.setdefault(key, {})[node.name] = share
+            return
         for key in self.keys_of(node):
             self.gone.setdefault(key, set()).add(node.name)
 
@@ -135,6 +150,18 @@ POOL_LABELS: Final = (
     "node.kubernetes.io/instance-type",
 )
 """Labels with the name of a node's pool, those of cloud providers first."""
+
+
+def isolated_share(session: QuarantineView, node: NodeView) -> float:
+    """Return the share of the node that the session isolates; 1.0 for the entire node."""
+    accused = {device.uuid for device in session.status.devices}
+    count = health.annotated_count(node.labels.get(LABEL_GPUS, ""))
+    devices = session.status.mode == Mode.SHADOW or quarantine_taint.isolates_devices(
+        node, session.name
+    )
+    if not accused or not count or not devices:
+        return 1.0
+    return min(1.0, len(accused) / count)
 
 
 def control_plane(node: NodeView) -> bool:
@@ -214,9 +241,9 @@ class NodeCensus:
             f"(set a label such as {POOL_LABELS[-1]})"
         )
 
-    def book(self, taken: Set[str], policy: Policy, now: float) -> BudgetBook:
-        """Return the budget's lines. `taken` nodes count as unavailable in any case: taints in
-        flight, and quarantines in Shadow.
+    def book(self, taken: Mapping[str, float], policy: Policy, now: float) -> BudgetBook:
+        """Return the budget's lines. `taken` nodes count as unavailable in any case, with their
+        share: taints in flight, quarantines in Shadow, isolated GPUs.
         """
         book = BudgetBook(
             budget=policy.budget,
@@ -228,9 +255,9 @@ class NodeCensus:
                 for line in keys_of(node, self._per):
                     book.totals[line] = book.totals.get(line, 0) + 1
                     book.gone.setdefault(line, set()).add(name)
-        for name in taken:
+        for name, share in taken.items():
             if (found := self.selected.get(name)) is not None:
-                book.take(found)
+                book.take(found, share)
         return book
 
     def _add(self, name: str, node: NodeView) -> None:

@@ -30,7 +30,7 @@ from rules.fleet.breaker import (
     used_reasons,
     used_up,
 )
-from rules.fleet.budget import BudgetBook, BudgetLine, control_plane
+from rules.fleet.budget import BudgetBook, BudgetLine, control_plane, isolated_share
 from rules.fleet.memory import FleetMemory, SessionFacts
 from rules.fleet.nvlink_domain import DomainFaults
 from rules.session import exclusions, observation
@@ -121,12 +121,14 @@ def budget_book(
     mode = mode or policy.modes[0]
     census = (memory or FleetMemory()).census
     census.update(snapshot.nodes, policy)
-    taken = snapshot.reserved | {
-        s.spec.node_name
+    taken = {
+        s.spec.node_name: isolated_share(s, node)
         for s in snapshot.counted.values()
         # Sessions in Shadow count in a Shadow budget only.
         if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == mode
+        if (node := snapshot.nodes.get(s.spec.node_name)) is not None
     }
+    taken |= {name: taken.get(name, 1.0) for name in snapshot.reserved}
     return census.selected, census.book(taken, policy, snapshot.now)
 
 

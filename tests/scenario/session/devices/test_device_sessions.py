@@ -6,6 +6,7 @@ import pytest
 
 from rules.api import writes as d
 from rules.api.device_taints import TaintDevice, UntaintDevice
+from rules.fleet.turns import judge_fleet
 from rules.repair.objects import ReadState
 from tests.support.scenario.device_world import NODE, DeviceWorld, uuid
 
@@ -268,3 +269,16 @@ def test_the_taints_of_the_driver_are_named_at_the_release() -> None:
     world.run(60)
     world.heal_until_released(NODE)
     assert "gpu-3 (gpu.nvidia.com/xid=48:NoSchedule)" in world.message(NODE)
+
+
+@pytest.mark.parametrize("mode", ["Enforce", "Shadow"])
+def test_an_isolated_gpu_costs_the_budget_its_share_of_the_node(mode: str) -> None:
+    world = DeviceWorld(mode=mode)
+    for health in world.healths:
+        world.nodes[health]["metadata"]["labels"]["gpuward.io/gpus"] = "8"
+    world.fault(3)
+    world.run(60)
+    (line,) = judge_fleet(world.snapshot()).lines
+    assert line.unavailable == 1 / 8
+    assert line.clause.startswith("0.125 of 2 nodes are unavailable")
+    assert line.room == line.limit - 1, "a new session needs room for a node"
