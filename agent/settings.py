@@ -52,6 +52,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     nvml: str
     dcgm: str
     poll_s: float = 15.0
+    goe: str = "off"
     udev: str = "off"
     pod_resources: str = "off"
     kubeconfig: str = ""
@@ -125,6 +126,12 @@ def add_options(
     )  # fmt: skip
     if collectors_only:
         return
+    add(
+        "goe", "off", "auto|off",
+        "GPU Operational Events of NVML, a preview that has not been tested on hardware; auto: if"
+        " the driver has them (R615 and later)",
+        type=_one_of("auto", "off"),
+    )  # fmt: skip
     add(
         "udev", "auto", "auto|off",
         "listen to udev for PCI devices that appear or disappear; auto: if udev is available",

@@ -162,7 +162,7 @@ class JudgingLoop:
                 self._log.info(item.message, source="nvml", state=str(item.state))
                 if item.restart_agent:
                     self._stops.append(Stop(1, item.message))
-            case facts.GpuEvent(kind=facts.EventKind.XID):
+            case facts.GpuEvent(kind=facts.EventKind.XID | facts.EventKind.OPERATIONAL):
                 self._collectors.read_log_now()
                 self._observe(item)
             case facts.KernelLineSeen():

@@ -59,7 +59,9 @@ class Collectors:
         _check_log(settings.kmsg)
         machine = _machine(settings.nvml)
         self.counts = RecordCounts()
-        self.nvml = NvmlLink(settings.nvml, self._on_nvml_message, poll_s=settings.poll_s)
+        self.nvml = NvmlLink(
+            settings.nvml, self._on_nvml_message, poll_s=settings.poll_s, goe=settings.goe
+        )
         self._bound: set[str] | None = None
         self._machine = MachineCollector(self._machine_seen, machine, every_s=settings.poll_s)
         self._make_monitor = udev

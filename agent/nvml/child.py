@@ -1,4 +1,4 @@
-"""Entry point of the NVML child: `python -m agent.nvml.child MODE SECONDS`, with three pipes.
+"""Entry point of the NVML child: `python -m agent.nvml.child MODE SECONDS GOE`, with three pipes.
 
 Started by `link`. It calls nvmlShutdown and exits when it is asked to, or when its standard input
 closes. It imports as little as possible (no logging, metrics or Kubernetes), because it always
@@ -36,10 +36,11 @@ def simulated_driver() -> Any:
     raise ImportError(f"no package has an entry point in {GROUP}")
 
 
-def main(mode: str, poll_s: float) -> int:
+def main(mode: str, poll_s: float, goe: str = "off") -> int:
     """Run the child on standard input and output and return its exit status.
 
-    `mode` is `real` or `sim:FILE`; `poll_s` is the period of the fastest polling tier.
+    `mode` is `real` or `sim:FILE`; `poll_s` is the period of the fastest polling tier; `goe` is
+    `auto` or `off`.
     """
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # The parent gets these signals too and decides when the child ends.
@@ -50,7 +51,7 @@ def main(mode: str, poll_s: float) -> int:
     # Output of a library must not corrupt the message stream.
     os.dup2(ERRORS, REPORTS)
     jitter = int.from_bytes(os.urandom(4), "big") / (1 << 32)
-    child = Child(orders=ORDERS, reports=reports, jitter=jitter, poll_s=poll_s)
+    child = Child(ORDERS, reports, jitter, poll_s, goe=goe == "auto")
     try:
         if mode.startswith(SIMULATED):
             # The agent reads the same file at its start and reports errors.
@@ -62,4 +63,4 @@ def main(mode: str, poll_s: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], float(sys.argv[2])))
+    sys.exit(main(sys.argv[1], float(sys.argv[2]), sys.argv[3]))

@@ -101,13 +101,19 @@ class Schedule:
 
 
 class Child:
-    """Runs from nvmlInit to nvmlShutdown on two pipes. `jitter` is a fraction of a period."""
+    """Runs from nvmlInit to nvmlShutdown on two pipes. `jitter` is a fraction of a period.
 
-    def __init__(self, orders: int, reports: int, jitter: float, poll_s: float) -> None:
+    `goe`: register for GPU Operational Events where the driver has them.
+    """
+
+    def __init__(
+        self, orders: int, reports: int, jitter: float, poll_s: float, *, goe: bool = False
+    ) -> None:
         self._orders = orders
         self._reports = reports
         self._jitter = jitter
         self._poll_s = poll_s
+        self._goe = goe
         self._framer = messages.Framer()
         self._announced_until = 0.0
         self._call = Caller(self.send)
@@ -146,7 +152,7 @@ class Child:
         # Without a driver version only the oldest fields and calls are used.
         version = self._call.text("nvmlSystemGetDriverVersion", nvml.nvmlSystemGetDriverVersion)
         self._branch = signals.driver_branch(version) or 0
-        self._events = GpuEvents(self._call, self._branch)
+        self._events = GpuEvents(self._call, self._branch, operational=self._goe)
         self._enumerate()
         _return_freed_memory()
         while not self._finished:
@@ -282,7 +288,7 @@ class Child:
         if left_s <= 0:
             return
         if now >= self._announced_until:
-            call = "nvmlEventSetWait_v2" if self._events.waiting else "wait for orders"
+            call = self._events.wait_call if self._events.waiting else "wait for orders"
             self.send(messages.Calling(call=call, within_s=ANNOUNCE_S))
             self._announced_until = now + ANNOUNCE_S
         if not self._events.waiting:

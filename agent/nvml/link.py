@@ -52,7 +52,8 @@ class NvmlLink:
     """NVML as a source of messages.
 
     `mode` is `real`, `off` or `sim:FILE`. `on_message` gets every `Message` in order, from the
-    link's thread, and must not block. `poll_s` is the period of the fastest polling tier.
+    link's thread, and must not block. `poll_s` is the period of the fastest polling tier. `goe` is
+    `auto` or `off`.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class NvmlLink:
         mode: str,
         on_message: Callable[[Message], None],
         poll_s: float = POLL_S,
+        goe: str = "off",
     ) -> None:
         self._mode = mode
+        self._goe = goe
         self._poll_s = poll_s
         self._on_message = on_message
         self._state = State()
@@ -236,7 +239,7 @@ class NvmlLink:
     def _spawn(self) -> subprocess.Popen[bytes]:
         command, environment = interpreter()
         child = subprocess.Popen(  # noqa: S603 - our own module, no shell
-            [*command, "-m", "agent.nvml.child", self._mode, str(self._poll_s)],
+            [*command, "-m", "agent.nvml.child", self._mode, str(self._poll_s), self._goe],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

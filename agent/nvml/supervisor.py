@@ -186,7 +186,7 @@ def child_reported(state: State, now: float, message: messages.FromChild) -> Ste
     was_hung = state.hung
     state = state._replace(call=call, gpu=gpu, expected_by=now + within_s, hung=False)
     match message:
-        case GpuEvent(kind=EventKind.XID, data=xid) if xid in GSP_XIDS:
+        case GpuEvent(kind=EventKind.XID | EventKind.OPERATIONAL, data=xid) if xid in GSP_XIDS:
             state = state._replace(gsp_seen_at=now)
         case CallFailed(of_driver=True):
             state = state._replace(fault=message)

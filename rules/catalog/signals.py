@@ -155,7 +155,7 @@ class SourceState(StrEnum):
 
 
 class EventKind(StrEnum):
-    """The kinds of driver events; only the data of `XID` is used."""
+    """The kinds of driver events; only the data of `XID` and `OPERATIONAL` is used, an Xid."""
 
     XID = "xid"
     DOUBLE_BIT_ECC = "double_bit_ecc"
@@ -167,6 +167,8 @@ class EventKind(StrEnum):
     GPU_UNAVAILABLE = "gpu_unavailable"
     RECOVERY_ACTION = "recovery_action"
     MIG_CONFIG_CHANGE = "mig_config_change"
+    OPERATIONAL = "operational"
+    """A GPU Operational Event."""
 
 
 class SignalInfo(NamedTuple):

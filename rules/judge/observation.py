@@ -159,11 +159,15 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class GpuEvent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An event of the driver; `gpu` and `pci` are empty if it names no GPU."""
+    """An event of the driver; `gpu` and `pci` are empty if it names no GPU.
+
+    `detail` is a line about a GPU Operational Event.
+    """
 
     at: float
     kind: EventKind
     data: int = 0
+    detail: str = ""
     gpu: str = ""
     pci: str = ""
     gi: int | None = None

@@ -233,9 +233,14 @@ def put(argument: Any, value: float) -> int:
     return SUCCESS
 
 
+def as_bytes(text: str) -> bytes:
+    """Return the text in UTF-8, each `\\xHH` in it as that byte."""
+    return _BYTE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+
+
 def put_text(buffer: Any, text: str, size: Any) -> int:
     """Write a C string; return 7 if it does not fit. `\\xHH` in the text becomes that byte."""
-    data = _BYTE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+    data = as_bytes(text)
     if len(data) >= number_of(size):
         return INSUFFICIENT_SIZE
     buffer.value = data

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES
+from hack.sim.driver.numbers import CLOCK_EVENTS, EVENT_TYPES, OPERATIONAL
 from rules.judge.observation import PortCounter
 
 
@@ -292,7 +292,11 @@ class Host(_Part):
 
 
 class PushedEvent(_Part):
-    """One event, delivered once: give each a larger id. `gpu` is the position."""
+    """One event, delivered once: give each a larger id. `gpu` is the position.
+
+    The fields after `ci` are those of a GPU Operational Event (type `operational`), whose `data`
+    is the Xid that it names; 0 for none.
+    """
 
     id: int
     type: str
@@ -300,6 +304,12 @@ class PushedEvent(_Part):
     data: int = 0
     gi: int = 0xFFFFFFFF
     ci: int = 0xFFFFFFFF
+    module: str = "GPU-RAS"
+    code: int = 0
+    category: int = 2
+    severity: int = 40
+    log_level: int = 50
+    group_attributes: int = 0
 
 
 class Node(_Part):
@@ -352,6 +362,6 @@ def parse(document: Any) -> Node:
                     f"{name!r} is no clock event - at `$.gpus[{position}].clock_events`"
                 )
     for event in node.events:
-        if event.type not in EVENT_TYPES:
+        if event.type not in {*EVENT_TYPES, OPERATIONAL}:
             raise ValueError(f"{event.type!r} is not an event type - at `$.events`, id {event.id}")
     return node

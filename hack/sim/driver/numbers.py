@@ -30,6 +30,8 @@ EVENT_TYPES = {
     "gpu_unavailable": 0x4000,
     "recovery_action": 0x8000,
 }
+OPERATIONAL = "operational"
+"""The type of a GPU Operational Event in a description; it is no bit of an event set."""
 CLOCK_EVENT_BRANCHES = {"board_limit": 615, "reliability": 615}
 """The first driver branch that reports these clock event reasons."""
 TRAFFIC_DISABLED_BRANCH = 615
@@ -49,6 +51,11 @@ SYMBOLS = {
     "nvmlDeviceGetRepairStatus": 580,
     "nvmlDeviceGetUnrepairableMemoryFlag_v1": 590,
     "nvmlDeviceGetGpuFabricInfo_v4": 615,
+    "nvmlEventSetRegisterGpuOperationalEvents_v1": 615,
+    "nvmlEventSetWait_v3": 615,
+    "nvmlEventSetGetContextCount_v1": 615,
+    "nvmlEventSetGetContextInfo_v1": 615,
+    "nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1": 615,
 }
 
 FABRIC_V3_BRANCH = 580

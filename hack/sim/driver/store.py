@@ -114,13 +114,13 @@ def set_node(path: str | Path, **fields: Any) -> None:
     edit(path, lambda document: document.update(fields))
 
 
-def push_event(path: str | Path, kind: str, gpu: int, data: int = 0) -> None:
-    """Append an event with the next id; `gpu` is its position."""
+def push_event(path: str | Path, kind: str, gpu: int, data: int = 0, **more: Any) -> None:
+    """Append an event with the next id; `gpu` is its position, `more` has other fields."""
 
     def change(document: Any) -> None:
         events = document.setdefault("events", [])
         number = max((event["id"] for event in events), default=0) + 1
-        events.append({"id": number, "type": kind, "gpu": gpu, "data": data})
+        events.append({"id": number, "type": kind, "gpu": gpu, "data": data, **more})
 
     edit(path, change)
 

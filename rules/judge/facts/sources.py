@@ -176,15 +176,19 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     """Take one event of the driver: a hint to poll the GPU now, or the number of an Xid.
 
     If the kernel log is read, its line has more details, so the event counts only if no line comes
-    within `PRINTED_WITHIN_S`.
+    within `PRINTED_WITHIN_S`. A GPU Operational Event counts only if neither a line nor another
+    event reports its Xid by then.
     """
     gpu_id = identify(on.state, event.gpu, event.pci)
     if event.kind is facts.EventKind.RECOVERY_ACTION:
         return hint_to_poll(on, gpu_id)
     if event.kind is facts.EventKind.GPU_UNAVAILABLE:
         return on if on.state.standing_down else hint_to_poll(on, gpu_id, unavailable=True)
+    structured = event.kind is facts.EventKind.OPERATIONAL
+    if structured and not event.data:
+        return _judge_without_xid(on, event, gpu_id)
     of_kind = _XID_OF_EVENT.get(event.kind)
-    xid = event.data if event.kind is facts.EventKind.XID else of_kind
+    xid = event.data if event.kind is facts.EventKind.XID or structured else of_kind
     if xid is None or not 0 < xid < 1 << 16:
         return on
     if xid == RECOVERY_ACTION_XID:
@@ -196,14 +200,26 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
         gpu_id=gpu_id,
         xid=xid,
         source=facts.SourceName.NVML,
-        evidence=f"NVML event: {event.kind.value} {event.data}",
+        evidence=f"NVML event: {event.kind.value} {event.data} {event.detail}".rstrip(),
         mig=MigInstance(gi=event.gi, ci=event.ci) if named else None,
         counts=of_kind is None,  # the driver pushes the Xid, too
     )
-    if not log_is_complete(on):
+    if not log_is_complete(on) and not structured:
         return recording.record(on, finding)
     unprinted = (*on.state.unprinted, finding)[-_MAX_UNPRINTED:]
     return on.replace(unprinted=unprinted)
+
+
+def _judge_without_xid(on: Judging, event: facts.GpuEvent, gpu_id: GpuId) -> Judging:
+    """Record a GPU Operational Event without an Xid; readings show whether the GPU is at fault."""
+    finding = Finding(
+        at=event.at,
+        row=reasons.REASONS["GPUOperationalEvent"],
+        gpu_id=gpu_id,
+        source=facts.SourceName.NVML,
+        evidence=f"NVML event: {event.kind.value} {event.detail}",
+    )
+    return recording.record(on, finding)
 
 
 def judge_unprinted(on: Judging) -> Judging:

@@ -185,8 +185,8 @@ class World:
         )
         self.xid(154, gpu, text)
 
-    def event(self, kind: EventKind, data: int, gpu: int = 0) -> None:
-        self.see(GpuEvent(at=self.now, kind=kind, data=data, gpu=uuid(gpu)))
+    def event(self, kind: EventKind, data: int, gpu: int = 0, detail: str = "") -> None:
+        self.see(GpuEvent(at=self.now, kind=kind, data=data, gpu=uuid(gpu), detail=detail))
 
     def asked(self, value: int, gpu: int = 0) -> None:
         """Change the recovery action: send its event, and poll it."""

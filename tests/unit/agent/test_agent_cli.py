@@ -28,6 +28,7 @@ def parsed(*arguments: str, environ: dict[str, str] | None = None) -> AgentSetti
 def test_the_defaults() -> None:
     settings = parsed(environ={"NODE_NAME": "gpu-1"})
     assert (settings.kmsg, settings.nvml, settings.dcgm) == ("/dev/kmsg", "real", "off")
+    assert settings.goe == "off", "a preview"
     assert (settings.udev, settings.listen, settings.node_name) == ("auto", ":9412", "gpu-1")
     assert not settings.accept_user_kmsg
 

@@ -1,5 +1,7 @@
 """Findings from kernel lines: single lines, bursts, recovery actions."""
 
+import itertools
+
 import pytest
 
 from rules.judge.health_status import Health
@@ -210,6 +212,57 @@ def test_two_kinds_of_event_about_one_error_count_once(world: World) -> None:
     world.event(EventKind.DOUBLE_BIT_ECC, 0)
     world.advance(3)
     assert world.only().count == 1
+
+
+GOE = "GPU-BUS 0x0003, category 3, fatal"
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("line", "xid", "goe"))))
+def test_a_line_an_event_and_an_operational_event_are_one_incident(
+    world: World, order: tuple[str, ...]
+) -> None:
+    reports = {
+        "line": lambda: world.xid(79),
+        "xid": lambda: world.event(EventKind.XID, 79),
+        "goe": lambda: world.event(EventKind.OPERATIONAL, 79, detail=GOE),
+    }
+    for source in order:
+        reports[source]()
+        world.advance(2)
+    world.advance(60)
+    assert (world.only().count, world.only().xids) == (1, (79,))
+    assert world.outcome() == "Fatal Drain RestartNode"
+
+
+@pytest.mark.parametrize("kinds", list(itertools.permutations(("XID", "OPERATIONAL"))))
+def test_without_the_kernel_log_both_events_of_an_error_count_once(
+    world: World, kinds: tuple[str, ...]
+) -> None:
+    world.source(SourceName.KERNEL_LOG, SourceState.ABSENT, "Off")
+    for kind in kinds:
+        world.event(EventKind[kind], 79, detail=GOE if kind == "OPERATIONAL" else "")
+    world.advance(60)
+    assert (world.only().count, world.only().sources) == (1, ("nvml",))
+
+
+def test_an_operational_event_alone_becomes_the_incident_of_its_xid(world: World) -> None:
+    world.event(EventKind.OPERATIONAL, 79, detail=GOE)
+    world.advance(29)
+    assert not world.incidents, "its line may still come"
+    world.advance(2)
+    assert world.outcome() == "Fatal Drain RestartNode"
+    assert world.only().row.reason == "Xid79GPUFallenOffBus"
+    assert world.only().evidence == (f"NVML event: operational 79 {GOE}",)
+
+
+def test_an_operational_event_without_an_xid_is_on_record_only(world: World) -> None:
+    detail = "GPU-PSHC 0x0004, category 6, recoverable"
+    world.event(EventKind.OPERATIONAL, 0, detail=detail)
+    assert world.only().row.reason == "GPUOperationalEvent"
+    assert world.only().evidence == (f"NVML event: operational {detail}",)
+    assert world.assessment().gpus_healthy == 8
+    world.advance(240, polling=True)
+    assert not world.active
 
 
 def test_an_xid_of_a_mig_instance_counts_for_the_entire_gpu(world: World) -> None:

@@ -32,10 +32,10 @@ TIMEOUT_S = 20.0
 class Listener:
     """A link, and the messages that it has sent."""
 
-    def __init__(self, mode, poll_s):
+    def __init__(self, mode, poll_s, goe):
         self.event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.messages = []
-        self.link = NvmlLink(mode, self.event_queue.put, poll_s=poll_s)
+        self.link = NvmlLink(mode, self.event_queue.put, poll_s=poll_s, goe=goe)
 
     def until(self, kind, accept=lambda message: True):
         """Return the next accepted message of this kind; keep all messages before it."""
@@ -69,8 +69,8 @@ def started_again():
 def starting():
     listeners = []
 
-    def start(mode, poll_s=15.0):
-        listener = Listener(mode, poll_s)
+    def start(mode, poll_s=15.0, goe="off"):
+        listener = Listener(mode, poll_s, goe)
         listeners.append(listener)
         listener.link.start()
         return listener
@@ -123,6 +123,18 @@ def test_an_xid_is_sent_at_once_and_the_gpu_read_again(started, path):
     assert (event.data, event.pci) == (62, "0000:61:00.0")
     again = heard.until(Readings, lambda m: m.gpu == event.gpu and Signal.PRESENCE in m.values)
     assert again.values[Signal.RECOVERY_ACTION] == 1
+
+
+def test_an_operational_event_is_sent_at_once_and_the_gpu_read_again(started_again, path):
+    set_node(path, driver={"version": "615.65.01", "cuda": "13.3", "nvml": "13.615.71"})
+    heard = started_again(f"sim:{path}", goe="auto")
+    heard.until(TopologySeen)
+    set_gpu(path, 3, recovery_action=6)
+    push_event(path, "operational", 3, 79, module="GPU-BUS", code=3)
+    event = heard.until(GpuEvent)
+    assert (event.data, event.detail) == (79, "GPU-BUS 0x0003, category 2, fatal")
+    again = heard.until(Readings, lambda m: m.gpu == event.gpu and Signal.PRESENCE in m.values)
+    assert again.values[Signal.RECOVERY_ACTION] == 6
 
 
 def test_a_lost_gpu_is_found_and_confirmed_while_the_others_still_send_events(started, path):

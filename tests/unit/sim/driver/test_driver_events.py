@@ -3,7 +3,7 @@
 import pynvml
 import pytest
 
-from hack.sim.driver import NODES, install, push_event, set_gpu
+from hack.sim.driver import NODES, install, push_event, set_gpu, set_node
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 
@@ -63,3 +63,29 @@ def test_types_a_gpu_does_not_support_fail_the_registration(handles):
     event_set(handles, supported)
     with pytest.raises(pynvml.NVMLError_NotSupported):
         event_set(handles, pynvml.nvmlEventTypeAll)
+
+
+def test_an_operational_event_needs_its_own_registration_and_the_third_wait(handles, path):
+    """The structures are pynvml's; how the driver fills them is from NVIDIA's documentation."""
+    set_node(path, driver={"version": "615.1", "cuda": "13.3", "nvml": "1"})
+    made, deaf = event_set(handles), event_set(handles)
+    config = pynvml.c_nvmlGpuOperationalEventConfig_v1_t(
+        uuid=pynvml.nvmlDeviceGetUUID(handles[3]), minSeverity=30
+    )
+    pynvml.nvmlEventSetRegisterGpuOperationalEvents_v1(made, config)
+    push_event(path, "operational", 3, 62, severity=20)
+    push_event(path, "operational", 3, 79, module="GPU-BUS", code=3)
+    push_event(path, "operational", 4, 79)
+    record = pynvml.c_nvmlEventSetWait_v3_t()
+    pynvml.nvmlEventSetWait_v3(made, record)
+    assert record.dataType == pynvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT
+    assert (record.sourceModule, record.moduleEventCode, record.severity) == ("GPU-BUS", 3, 40)
+    assert record.uuid == pynvml.nvmlDeviceGetUUID(handles[3])
+    count = pynvml.c_nvmlEventSetGetContextCount_v1_t()
+    pynvml.nvmlEventSetGetContextCount_v1(made, count)
+    context = pynvml.c_nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t(index=1)
+    pynvml.nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(made, context)
+    assert (count.count, context.xidCode) == (2, 79)
+    assert wait(deaf) == pynvml.NVML_ERROR_TIMEOUT
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait_v3(made, record)
