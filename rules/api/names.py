@@ -9,10 +9,6 @@ GROUP = "gpuward.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-GPU_RESOURCES = frozenset({"nvidia.com/gpu", "nvidia.com/gpu.shared"})
-MIG_RESOURCES = "nvidia.com/mig-"
-"""Prefix of the resources of MIG devices."""
-
 # Labels the agent writes on its own node.
 LABEL_HEALTH = f"{PREFIX}/health"
 LABEL_GPUS = f"{PREFIX}/gpus"
@@ -109,8 +105,3 @@ COMPONENT_REMEDIATOR = "gpuward-remediator"
 COMPONENT_VALIDATE = "validate"
 COMPONENT_RESET_GPU = "reset-gpu"
 COMPONENT_RESTART_NODE = "restart-node"
-
-
-def is_gpu(resource: str) -> bool:
-    """Return whether a resource of a device plugin is a GPU or a MIG device."""
-    return resource in GPU_RESOURCES or resource.startswith(MIG_RESOURCES)

@@ -1,8 +1,7 @@
 """Views of Pods, their containers, owners and volumes for the drain rules.
 
-A GPU is a resource of NVIDIA's device plugin: entire GPUs, GPUs shared by time-slicing or MPS, and
-MIG devices. Other resources of the vendor (network adapters, virtual functions, other plugins) are
-no GPUs.
+A GPU is any accelerator of `rules.api.accelerators`: entire GPUs, GPUs shared by time-slicing or
+MPS, partitions such as MIG devices, and chips such as Gaudi, Neuron and TPU.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from rules.api import accelerators
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 from rules.api.names import (
     COMPONENT_RESET_GPU,
     COMPONENT_RESTART_NODE,
     COMPONENT_VALIDATE,
-    is_gpu,
 )
 
 LABEL_NAME: Final = "app.kubernetes.io/name"
@@ -53,7 +52,7 @@ def passed_through(containers: Iterable[Container]) -> int:
         _count(amount)
         for container in containers
         for name, amount in container.resources.limits.items()
-        if name.startswith(_VENDOR) and not is_gpu(name)
+        if name.startswith(_VENDOR) and not accelerators.is_accelerator(name)
     )
     return sum(devices)
 
@@ -62,7 +61,7 @@ def gpu_amounts(amounts: Mapping[str, str]) -> dict[str, int]:
     """Return the GPU resources in `amounts`, by name."""
     found = {}
     for name, amount in amounts.items():
-        if is_gpu(name):
+        if accelerators.is_accelerator(name):
             found[name] = _count(amount)
     return found
 
@@ -256,7 +255,7 @@ class PodView(View, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """The number of its GPUs or MIG devices."""
+        """The number of its GPUs, partitions of GPUs and other accelerators."""
         held = gpus_of(self.spec.containers, self.spec.init_containers) + self.claimed_gpus
         if self.metadata.labels.get(_KUBEVIRT) == _LAUNCHER:
             held += passed_through(self.spec.containers)

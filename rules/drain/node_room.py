@@ -8,7 +8,7 @@ is not.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rules.api import names, quarantine_taint, timestamps
+from rules.api import accelerators, names, quarantine_taint, timestamps
 from rules.api.nodes import NodeView
 from rules.api.pods import DaemonSetView, PodView, Toleration, gpu_amounts
 
@@ -41,7 +41,7 @@ def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str
     """Return the GPUs of each available node that no pod requests; `used` are the requests."""
     return {
         node.name: max(
-            0, sum(gpu_amounts(node.status.allocatable).values()) - used.get(node.name, 0)
+            0, accelerators.total(gpu_amounts(node.status.allocatable)) - used.get(node.name, 0)
         )
         for node in nodes
         if not is_unavailable(node)
@@ -101,7 +101,7 @@ def _is_for_gpus(daemon_set: DaemonSetView) -> bool:
     """Return whether it selects or tolerates GPU nodes, as drivers, plugins and exporters do."""
     spec = daemon_set.spec.template.spec
     keys = [*spec.node_selector, *(toleration.key for toleration in spec.tolerations)]
-    return any(key.startswith(_GPU_KEYS) for key in keys)
+    return any(key.startswith(_GPU_KEYS) or accelerators.is_accelerator(key) for key in keys)
 
 
 def _selects(daemon_set: DaemonSetView, node: NodeView) -> bool:

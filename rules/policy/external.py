@@ -4,6 +4,7 @@ Each trigger matches one value that a detector, a provider or a script sets on a
 the cause for it. `rules.policy.reader` reads it; `rules.session.external` matches it with nodes.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Final
@@ -30,9 +31,10 @@ OWN: Final = frozenset(
 )
 """Conditions and taints of gpuward itself: a cause of them would never close."""
 _STATUSES: Final = ("True", "False", "Unknown")
+_REASON: Final = re.compile(r"[A-Za-z0-9_,:.-]{1,128}\*?")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SHAPES: Final = (
-    "condition TYPE=STATUS, annotation KEY=VALUE, label KEY=VALUE or taint KEY=VALUE:EFFECT"
+    "condition TYPE=STATUS:REASON, annotation KEY=VALUE, label KEY=VALUE or taint KEY=VALUE:EFFECT"
 )
 
 
@@ -47,6 +49,8 @@ class Match(str):
     """None: any value. For a condition, the status; default `True`."""
     effect: str | None
     """For a taint; None: any."""
+    reason: str | None
+    """For a condition; None: any. A `*` at the end stands for any text."""
 
 
 def parse_match(text: object) -> Match:
@@ -55,9 +59,12 @@ def parse_match(text: object) -> Match:
     match.kind, _, rest = match.partition(" ")
     if match.kind not in {"condition", "annotation", "label", "taint"}:
         raise ValueError(f"{text!r:.80} is no match; write {_SHAPES}")
-    rest, _, effect = rest.partition(":") if match.kind == "taint" else (rest, "", "")
+    has_end = match.kind in {"condition", "taint"}
+    rest, colon, end = rest.partition(":") if has_end else (rest, "", "")
     match.name, given, value = rest.strip().partition("=")
-    match.effect, match.value = effect or None, value if given else None
+    match.value = value if given else None
+    match.effect = (end or None) if match.kind == "taint" else None
+    match.reason = end if match.kind == "condition" and colon else None
     if not object_name.is_label_key(match.name):
         what = "condition type" if match.kind == "condition" else f"{match.kind} key"
         raise ValueError(f"{match.name!r:.80} is no {what}")
@@ -67,8 +74,10 @@ def parse_match(text: object) -> Match:
         match.value = value or "True"
         if match.value not in _STATUSES:
             raise ValueError(f"{value!r:.80} is no status; write one of {', '.join(_STATUSES)}")
-    if effect and effect not in _EFFECTS:
-        raise ValueError(f"{effect!r:.80} is no effect; write one of {', '.join(_EFFECTS)}")
+    if match.reason is not None and not _REASON.fullmatch(match.reason):
+        raise ValueError(f"{match.reason!r:.80} is no reason of a condition")
+    if match.effect and match.effect not in _EFFECTS:
+        raise ValueError(f"{match.effect!r:.80} is no effect; write one of {', '.join(_EFFECTS)}")
     if len(value) > MAX_VALUE_CHARS:
         raise ValueError(f"the value is longer than {MAX_VALUE_CHARS} characters")
     return match
@@ -94,7 +103,8 @@ class ExternalTrigger(Section, frozen=True, kw_only=True):
         """The match as text. It identifies causes in sessions, so its format must not change."""
         match = self.match
         if match.kind == "condition":
-            return f"condition {match.name} {match.value}"
+            reason = f":{match.reason}" if match.reason else ""
+            return f"condition {match.name} {match.value}{reason}"
         value = "" if match.value is None else f"={match.value}"
         return f"{match.kind} {match.name}{value}{f':{match.effect}' if match.effect else ''}"
 

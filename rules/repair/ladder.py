@@ -164,6 +164,8 @@ class Seen:
     """The kubelet's last heartbeat is older than the request."""
     stale: str
     """Why the health status is stale; "" if it is fresh."""
+    without_agent: bool = False
+    """No agent ever reported on the node: a new boot needs no health status."""
     serials: Mapping[str, str]
     """Serial number ("" if unknown) of each present GPU by UUID."""
     pending: bool
@@ -237,6 +239,8 @@ def _restart_node(before: RepairBefore, seen: Seen) -> Proof:
         return _missing("the node rebooted and is not Ready")
     if seen.old_heartbeat:
         return _missing("the kubelet has not reported since")
+    if seen.without_agent:
+        return Proof(proven=True, clause="new boot and Ready")
     if seen.stale:
         return _missing(f"the node rebooted, but {seen.stale}")
     return Proof(proven=True, clause="new boot, Ready, and a health status of that boot")

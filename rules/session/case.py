@@ -162,14 +162,20 @@ class Case:
         )
 
     @property
-    def no_data(self) -> str:
-        """Why the health of the node is unknown; "" if the health status is fresh, or if only
-        external findings opened the session and no agent ever reported on the node.
+    def without_agent(self) -> bool:
+        """Whether only external findings opened the session and no agent ever reported on the
+        node.
         """
-        sources = {cause.source for cause in self.session.spec.causes}
-        if sources != {external.SOURCE} or self.seen.stale != Staleness.NO_HEALTH_STATUS:
-            return self.seen.stale
-        return "" if names.LABEL_HEALTH not in self.node.labels else self.seen.stale
+        return (
+            {cause.source for cause in self.session.spec.causes} == {external.SOURCE}
+            and self.seen.stale == Staleness.NO_HEALTH_STATUS
+            and names.LABEL_HEALTH not in self.node.labels
+        )
+
+    @property
+    def no_data(self) -> str:
+        """Why the health of the node is unknown; "" if it is known or the node has no agent."""
+        return "" if self.without_agent else self.seen.stale
 
     @property
     def settled(self) -> bool:

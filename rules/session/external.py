@@ -16,7 +16,7 @@ from rules.api import timestamps
 from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause
-from rules.policy.external import ExternalTrigger
+from rules.policy.external import ExternalTrigger, Match
 from rules.text.printable import printable
 
 if TYPE_CHECKING:
@@ -88,7 +88,10 @@ def trigger_of(cause: Cause, node_uid: str, policy: Policy) -> ExternalTrigger |
 
 
 def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, now: float) -> bool:
-    """Return whether the cause is still active: its trigger matches, or the node is unknown."""
+    """Return whether the cause is still active: its trigger matches, or the node is unknown.
+
+    A condition stays active with another reason: it has the reason of its latest problem.
+    """
     trigger = trigger_of(cause, node_uid, policy)
     if trigger is None:
         return False
@@ -157,9 +160,11 @@ def _matches_of(
     since: float | None = None
     if match.kind == "condition":
         found = node.condition(match.name)
-        if found is None or found.status != match.value:
+        if found is None or found.status != match.value or not _has_reason(found.reason, match):
             return
-        since = timestamps.parse_time(found.last_transition_time or "")
+        if match.reason is None:
+            # The transition time is that of the status. A reason may change without it.
+            since = timestamps.parse_time(found.last_transition_time or "")
         detail = ": ".join(_short(part) for part in (found.reason, found.message) if part)
         evidence = f"condition {match.name} is {match.value}{': ' if detail else ''}{detail}"
     elif match.kind == "taint":
@@ -193,6 +198,14 @@ def _matches_of(
         since = None
     evidence = f"Node {evidence}"[:512]
     yield _Match(trigger=trigger, id=_id(node.uid, trigger), evidence=evidence, since=since)
+
+
+def _has_reason(reason: str, match: Match) -> bool:
+    """Return whether the trigger takes a condition with this reason."""
+    wanted = match.reason
+    if wanted is None or not wanted.endswith("*"):
+        return wanted in {None, reason}
+    return reason.startswith(wanted[:-1])
 
 
 def _short(text: str) -> str:

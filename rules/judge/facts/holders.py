@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import health, names, object_name, resource_slices, timestamps
+from rules.api import accelerators, health, object_name, resource_slices, timestamps
 from rules.api.health import HeldDevice, Holder, Holders
 from rules.catalog.reason import Level
 from rules.judge.incident import Incident
@@ -27,6 +27,7 @@ NOT_READ: Final = "NotRead"
 UNKNOWN_DEVICE: Final = "UnknownDevice"
 TOO_MANY: Final = "TooMany"
 
+_VENDOR: Final = "nvidia.com/"
 _UUID: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _GPU_ID: Final = re.compile(f"(?:MIG-)?(GPU-{_UUID})")
 """The GPU, one of its shares (`GPU-...::3`), or a MIG device before R470 (`MIG-GPU-.../7/0`)."""
@@ -82,7 +83,7 @@ def _resolved(state: NodeState, pod: PodDevices) -> tuple[Holder | None, bool]:
         gpu = _gpu_of(state, device)
         if gpu:
             gpus[gpu] = None
-        elif names.is_gpu(resource):
+        elif resource.startswith(_VENDOR) and accelerators.is_accelerator(resource):
             known = False
     devices = tuple(_devices(pod))
     if not gpus and not devices:

@@ -98,7 +98,7 @@ def _is_of(kept: EvidenceView, case: Case) -> bool:
 def awaited_until(case: Case, step: Step) -> float | None:
     """Return until when the step waits for the evidence; None if it does not."""
     status = with_evidence(case, case.status)
-    if step not in ladder.ENDS_BOOT or recorded(status):
+    if step not in ladder.ENDS_BOOT or recorded(status) or case.without_agent:
         return None
     tainted_at, without_at = _at(status, Phase.MARKED), _at(status, WITHOUT)
     if without_at is not None and without_at >= (tainted_at or 0.0):
@@ -173,6 +173,7 @@ def seen_of(case: Case, attempt: RepairAttempt) -> Seen:
         ready=case.node.ready,
         old_heartbeat=bool(attempt.asked_at) and beat is not None and beat < since,
         stale=case.seen.stale,
+        without_agent=case.without_agent,
         serials={gpu.uuid: gpu.serial for gpu in _gpus(case) if gpu.uuid},
         pending=_pending(case),
         causes=len(case.causes),

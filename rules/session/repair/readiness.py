@@ -16,7 +16,7 @@ from rules.catalog import explanations
 from rules.catalog.reason import DrainScope
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.repair import adapter
-from rules.repair.ladder import LadderPosition, Rung, Step
+from rules.repair.ladder import ENDS_BOOT, LadderPosition, Rung, Step
 from rules.session import drain_scope, external, halts
 from rules.session import status as st
 from rules.session.case import Case, touched
@@ -129,7 +129,9 @@ def not_now(
     lost = step in _HARSH and any(attempt.in_vain for attempt in case.status.repair)
     if halts.unreachable(case) and not lost:
         return no(WhyNot.NODE_UNREACHABLE, "the kubelet stopped posting node status")
-    if case.seen.stale and not lost:
+    # A node without an agent can prove a new boot or a new Node, and no reset.
+    without_agent = case.without_agent and step in ENDS_BOOT
+    if case.seen.stale and not lost and not without_agent:
         return no(WhyNot.HEALTH_STATUS_STALE, case.seen.stale)
     silent = lost and halts.unreachable(case)
     if (pods := blocking_pods(case, lost=silent)) is not None:

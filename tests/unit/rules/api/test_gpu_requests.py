@@ -37,6 +37,17 @@ def pod(containers: list[dict[str, Any]], init: list[dict[str, Any]] | None = No
         ("nvidia.com/gpu.memory", 0),
         ("nvidia.com/GA102GL_A10", 0),
         ("example.com/gpu", 0),
+        ("amd.com/gpu", 2),
+        ("amd.com/cpx_nps4", 2),
+        ("aws.amazon.com/neuron", 2),
+        ("aws.amazon.com/neuroncore", 2),
+        ("aws.amazon.com/neurondevice", 2),
+        ("habana.ai/gaudi", 2),
+        ("gpu.intel.com/i915", 2),
+        ("gpu.intel.com/xe", 2),
+        ("gpu.intel.com/xe_monitoring", 0),
+        ("gpu.intel.com/millicores", 0),
+        ("google.com/tpu", 2),
     ],
 )
 def test_what_is_a_gpu(resource: str, gpus: int) -> None:
@@ -45,6 +56,14 @@ def test_what_is_a_gpu(resource: str, gpus: int) -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {resource: "2"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": ready}, NodeView)
     assert free_gpus([node], {}) == {"n": gpus}
+
+
+def test_a_node_offers_neuron_chips_once_though_two_resources_count_them() -> None:
+    amounts = {"aws.amazon.com/neuron": "16", "aws.amazon.com/neuroncore": "32"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": amounts}
+    node = msgspec.convert({"metadata": {"name": "n"}, "status": ready}, NodeView)
+    assert free_gpus([node], {}) == {"n": 32}
+    assert free_gpus([node], {"n": 32}) == {"n": 0}
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/GA102GL_A10", "nvidia.com/gpu"])

@@ -47,8 +47,22 @@ def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
     assert isinstance(policy, Policy), policy
     (trigger,) = policy.external
     found = trigger.match
+    assert found.reason is None
     assert (found.kind, found.name, found.value, found.effect) == (kind, name, value, effect)
     assert trigger.key == key
+
+
+@pytest.mark.parametrize("reason", ["NvidiaXID*", "NeuronDMAError", "a,b:c_d-e.f"])
+def test_a_condition_may_have_a_reason(reason: str) -> None:
+    policy = load_policy(given(match=f"condition Ok=False:{reason}"))
+    assert isinstance(policy, Policy), policy
+    (trigger,) = policy.external
+    assert (trigger.match.name, trigger.match.value) == ("Ok", "False")
+    assert trigger.match.reason == reason
+    assert trigger.key == f"condition Ok False:{reason}"
+    short = load_policy(given(match=f"condition Ok:{reason}"))
+    assert isinstance(short, Policy), short
+    assert short.external[0].key == f"condition Ok True:{reason}"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +84,10 @@ def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
         ({"match": "label a=x", "before": "1h"}, "before needs an annotation or label without"),
         ({"match": "taint a", "before": "1h"}, "before needs an annotation or label without"),
         ({"match": "condition A", "reason": "no code"}, "is not CamelCase"),
+        ({"match": "condition A=True:"}, "'' is no reason of a condition"),
+        ({"match": "condition A:*"}, "'*' is no reason of a condition"),
+        ({"match": "condition A:B*C"}, "'B*C' is no reason of a condition"),
+        ({"match": f"condition A:{'x' * 200}"}, "is no reason of a condition"),
         ({"match": "condition A=Maybe"}, "write one of True, False, Unknown"),
         ({"match": "condition A", "for": "soon"}, "is no duration"),
         ({"match": "condition A", "levle": "Drain"}, "did you mean level?"),

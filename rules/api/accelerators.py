@@ -1,0 +1,47 @@
+"""The resources of device plugins that are accelerators: GPUs, their partitions, other chips.
+
+`rules/data/accelerators.json` has a row for each resource. Other resources of the same vendors
+(network adapters, virtual functions, monitoring) are no accelerators.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from rules.catalog.data_file import data_file
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    resource: str
+    """A name; `*` at its end stands for any text."""
+    source: str
+    same: str = ""
+    """The resource that counts the same devices in another unit."""
+    excluded: tuple[str, ...] = msgspec.field(name="except", default=())
+    """Ends of names that are no devices."""
+
+
+_ROWS: Final = msgspec.json.decode(data_file("accelerators.json"), type=tuple[_Row, ...])
+_NAMED: Final = {row.resource: row for row in _ROWS if not row.resource.endswith("*")}
+_PREFIXED: Final = tuple((r.resource[:-1], r.excluded) for r in _ROWS if r.resource[-1] == "*")
+
+
+def is_accelerator(resource: str) -> bool:
+    """Return whether pods get accelerators by requesting the resource."""
+    return resource in _NAMED or any(
+        resource.startswith(prefix) and not resource.endswith(excluded)
+        for prefix, excluded in _PREFIXED
+    )
+
+
+def total(amounts: Mapping[str, int]) -> int:
+    """Return the number of accelerators. Of resources that count the same devices in different
+    units, only the largest amount counts.
+    """
+    largest: dict[str, int] = {}
+    for name, amount in amounts.items():
+        row = _NAMED.get(name)
+        key = (row.same if row is not None else "") or name
+        largest[key] = max(amount, largest.get(key, 0))
+    return sum(largest.values())
