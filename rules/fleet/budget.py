@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rules.api import health, quarantine_taint, selectors
-from rules.api.names import LABEL_GPUS
+from rules.api.names import LABEL_GPUS, LABEL_NVLINK_DOMAIN
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode
 from rules.api.selectors import Matcher
@@ -76,6 +76,20 @@ LineKey = tuple[str, str]
 """Label key and value; both empty for all selected nodes."""
 
 
+def _labels_of(budget: Budget) -> tuple[str, ...]:
+    """Return the labels whose values have a line each."""
+    domain = (LABEL_NVLINK_DOMAIN,) if budget.per_domain is not None else ()
+    return tuple(dict.fromkeys((*budget.per, *domain)))
+
+
+def _line_limit(key: LineKey, total: int, budget: Budget) -> int:
+    """Return the limit of one line; a domain also keeps its healthy nodes."""
+    limits = [] if key[0] and key[0] not in budget.per else [limit_of(total, budget)]
+    if key[0] == LABEL_NVLINK_DOMAIN and budget.per_domain is not None:
+        limits.append(max(0, total - budget.per_domain.min_healthy))
+    return min(limits)
+
+
 def keys_of(node: NodeView, per: tuple[str, ...]) -> tuple[LineKey, ...]:
     """Return the lines a node counts in: that of all nodes, and each of its `per` labels."""
     labels = node.labels
@@ -94,7 +108,7 @@ class BudgetBook:
 
     def keys_of(self, node: NodeView) -> tuple[LineKey, ...]:
         """The lines a node counts in."""
-        return keys_of(node, self.budget.per)
+        return keys_of(node, _labels_of(self.budget))
 
     def line(self, key: LineKey) -> BudgetLine:
         """The current state of one line."""
@@ -106,7 +120,7 @@ class BudgetBook:
             value=key[1],
             total=total,
             unavailable=len(gone) + sum(shares),
-            limit=limit_of(total, self.budget),
+            limit=_line_limit(key, total, self.budget),
         )
 
     def lines(self) -> tuple[BudgetLine, ...]:
@@ -215,8 +229,9 @@ class NodeCensus:
 
     def update(self, nodes: Mapping[str, NodeView], policy: Policy) -> None:
         """Update the counts from the current nodes."""
-        if (policy.node_selector, policy.budget.per) != (self._selector, self._per):
-            self._begin(policy.node_selector, policy.budget.per)
+        per = _labels_of(policy.budget)
+        if (policy.node_selector, per) != (self._selector, self._per):
+            self._begin(policy.node_selector, per)
         known = self._counted
         for name, node in nodes.items():
             counted = known.get(name)

@@ -64,12 +64,20 @@ class Rate(Section, frozen=True, kw_only=True):
     window_s: PositiveSeconds = msgspec.field(name="window")
 
 
+class PerDomain(Section, frozen=True, kw_only=True):
+    """What each NVLink domain keeps: a job of 64 GPUs needs 16 of the 18 nodes of NVL72."""
+
+    min_healthy: Annotated[int, Meta(ge=1)]
+
+
 class Budget(Section, frozen=True, kw_only=True):
     """How much capacity gpuward may take, and how fast."""
 
     max_unavailable: MaxUnavailable = MaxUnavailable()
     per: tuple[str, ...] = ()
     """Node label keys: the budget also holds for each value of each key."""
+    per_domain: PerDomain | None = None
+    """Nodes of each NVLink domain that stay available, in addition to the other limits."""
     max_new: Rate = Rate(count=3, window_s=PositiveSeconds(10 * MINUTE))
     per_reason: Rate = Rate(count=5, window_s=PositiveSeconds(DAY))
     cooldown_s: Seconds = msgspec.field(name="cooldown", default=Seconds(15 * MINUTE))
@@ -129,7 +137,7 @@ class Repair(Section, frozen=True, kw_only=True):
     window_s: Seconds = msgspec.field(name="window", default=Seconds(7 * DAY))
     concurrent: Annotated[int, Meta(ge=1)] = 2
     """How many nodes are under repair at once, besides the budget for quarantines."""
-    per: tuple[str, ...] = ()
+    per: tuple[str, ...] = (names.LABEL_NVLINK_DOMAIN,)
     """Node label keys: no two nodes with the same value of one are under repair at once."""
 
     def action(self, adapter: str, step: str) -> RepairAction | None:

@@ -6,7 +6,7 @@ import pytest
 
 from rules.fleet.turns import judge_fleet
 from tests.support.scenario.fleets import ours, share
-from tests.support.scenario.session_world import World, kill_points, policy_of
+from tests.support.scenario.session_world import ROOMY, World, kill_points, policy_of
 
 DOMAIN = "d1"
 OWN, REMOTE = "Xid149NVLinkNetIRError", "Xid145NVLinkRLWError"
@@ -153,3 +153,35 @@ def test_a_leader_that_dies_at_any_write_leaves_the_same_node_accused() -> None:
         left.restart()
         left.run(60)
         assert ours(left) == ["n3"], write
+
+
+def rooms(world: World) -> dict[str, int]:
+    return {line.value: line.limit for line in judge_fleet(world.snapshot()).lines}
+
+
+def test_a_domain_keeps_its_healthy_nodes_although_the_fleet_has_room() -> None:
+    keeps = {**ROOMY, "perDomain": {"minHealthy": 16}}
+    world = World(policy_of(budget=keeps))
+    for name in world.add_nodes(30)[:18]:
+        world.nodes[name]["metadata"]["labels"][LABEL] = DOMAIN
+    assert rooms(world)[DOMAIN] == 2
+    for name in ("n1", "n2", "n3", "n20"):
+        world.incident(name)
+    world.run(60)
+    assert ours(world) == ["n1", "n2", "n20"]
+    assert world.condition("n3", "Blocked") == "Budget"
+    assert "18 nodes with gpuward.io/nvlink-domain=d1" in world.message("n3")
+    world.close_all("n1")
+    world.run_until("n1", "Released", limit=1200, step=5)
+    world.run(60)
+    assert "n3" in ours(world), "the domain has room again"
+
+
+def test_a_domain_that_has_too_few_nodes_already_gives_none() -> None:
+    world = World(policy_of(budget={**ROOMY, "perDomain": {"minHealthy": 16}}))
+    for name in world.add_nodes(20)[:15]:
+        world.nodes[name]["metadata"]["labels"][LABEL] = DOMAIN
+    world.incident("n1")
+    world.run(60)
+    assert ours(world) == []
+    assert rooms(world)[DOMAIN] == 0
