@@ -106,7 +106,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     held = {on: its for on, its in sessions.items() if on in nodes or not options.selector}
     if elsewhere := sorted({*held} - {*nodes}):
         lines.append(
-            f"open sessions of nodes without GPUs, or deleted: {messages.name_list(elsewhere)}"
+            f"open sessions of nodes without an agent, or deleted: {messages.name_list(elsewhere)}"
         )
     above = [_totals(rows, held.values()), *in_force.of_policy(policy.policy, nodes.values())]
     wide = options.output == "wide"

@@ -119,7 +119,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
         found += one("namespace", at, FAIL)
     else:
         to_make += [
-            ("agents", partial(_agents, agents, namespace)),
+            ("agents", partial(_agents, cluster, policy, agents, namespace)),
             ("leader", partial(_leader, cluster, namespace)),
             ("permissions", partial(_permissions, cluster, policy, namespace, user)),
             ("admission policies", partial(_admission, cluster)),
@@ -201,7 +201,9 @@ async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
     )
 
 
-async def _agents(status: Mapping[str, Any], namespace: str) -> list[Check]:
+async def _agents(
+    cluster: Cluster, policy: Policy, status: Mapping[str, Any], namespace: str
+) -> list[Check]:
     """Whether the agents' pods are made and ready."""
     wanted, made, ready = (
         int(status.get(key) or 0)
@@ -210,6 +212,9 @@ async def _agents(status: Mapping[str, Any], namespace: str) -> list[Check]:
     if not status:
         return []  # they run outside the cluster: their nodes tell
     if not wanted:
+        nodes = await cluster.nodes(policy.node_selector)
+        if nodes and not any(map(node_state.has_gpus, nodes)):
+            return one("agents", "no selected node has NVIDIA GPUs, so none needs an agent", OK)
         why = "the DaemonSet finds no node that has GPUs by its labels (docs/install.md)"
         return one("agents", why)
     if ready >= wanted:

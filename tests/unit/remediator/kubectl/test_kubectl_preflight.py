@@ -160,6 +160,34 @@ def test_walk_another_namespace_is_named_and_its_own_checks_are_left_out(tmp_pat
     assert "no remediator has ever led in namespace other" in seen["leader"]
 
 
+@pytest.mark.parametrize(
+    ("resource", "result"), [("amd.com/gpu", "ok"), ("nvidia.com/gpu", "warn")]
+)
+def test_agents_are_missed_only_on_nodes_with_nvidia_gpus(
+    tmp_path: Path, resource: str, result: str
+) -> None:
+    labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "agent"}
+    agents = {
+        "metadata": {"name": "gpuward-agent", "namespace": "gpuward", "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"spec": {"containers": []}}},
+        "status": {"desiredNumberScheduled": 0},
+    }
+    chosen = node("amd-1")
+    chosen["metadata"]["labels"] = {"feature.node.kubernetes.io/amd-gpu": "true"}
+    chosen["status"]["allocatable"] = {resource: "8"}
+    policy = "nodeSelector: feature.node.kubernetes.io/amd-gpu=true"
+
+    def fill(hosted: HostedServer) -> None:
+        having([chosen], policy)(hosted)
+        load(hosted, r.DAEMON_SETS, agents)
+
+    with cluster(tmp_path, fill, **ADMIN) as kubectl:
+        _, message = lines(kubectl)
+    assert message["agents"].startswith(result)
+    assert "1 by" in message["nodes selected"]
+    assert "GPU nodes without an agent's label" not in message
+
+
 def of_adapter(
     folder: Path, adapter: str, step: str, *components: str, definitions: bool = True
 ) -> tuple[int, str]:
