@@ -25,7 +25,7 @@ from rules.api.resource_slices import NodeDevices, ResourceSliceView
 from rules.api.workloads import ResourceClaimView
 from rules.drain import holdings, node_room
 from rules.drain.holdings import Listed
-from rules.drain.node_room import without_room
+from rules.drain.node_room import Room, without_room
 
 _LOG = structlog.get_logger()
 
@@ -54,6 +54,7 @@ class _Place:
     """GPUs elsewhere that a pod was promised, and until when they are kept for it."""
 
     gpus: int
+    vendor: str
     until: float
 
 
@@ -64,7 +65,7 @@ class FreeGpus:
         self._api = api
         self._clock = clock
         self._caches = caches
-        self._used: Mapping[str, int] = {}
+        self._used: Mapping[Room, int] = {}
         self._read_at = float("-inf")
         self._promised: dict[str, _Place] = {}
         """By pod UID; kept beyond its time, so that a pod that cannot leave is promised nothing
@@ -84,23 +85,28 @@ class FreeGpus:
             await self._read()
         # No await from here on: a place promised now is seen by the next node's look.
         now, own = self._clock.elapsed(), {pod.uid for pod in asking}
-        taken = [p.gpus for uid, p in self._promised.items() if p.until > now and uid not in own]
+        taken = [
+            (place.gpus, place.vendor)
+            for uid, place in self._promised.items()
+            if place.until > now and uid not in own
+        ]
         free = node_room.free_gpus(self._caches.nodes.items.values(), self._used)
         refused = without_room(asking, node, free, taken)
         for pod in asking:
             if pod.uid in refused:
                 self._promised.pop(pod.uid, None)
             else:
-                self._promised.setdefault(pod.uid, _Place(pod.gpus, now + _PROMISED_S))
+                place = _Place(pod.gpus, pod.gpu_vendor, now + _PROMISED_S)
+                self._promised.setdefault(pod.uid, place)
         self._promised = {u: p for u, p in self._promised.items() if now - p.until < _PROMISES_S}
         return refused
 
     async def _read(self) -> None:
-        used: defaultdict[str, int] = defaultdict(int)
+        used: defaultdict[Room, int] = defaultdict(int)
         query = {"fieldSelector": _LIVE}
         pods = await self._api.items("/api/v1/pods", PodView, query=query, limit=_PAGE)
         for pod in pods.found:
-            used[pod.spec.node_name] += pod.gpus
+            used[pod.spec.node_name, pod.gpu_vendor] += pod.gpus
         self._used, self._read_at = dict(used), self._clock.elapsed()
 
 

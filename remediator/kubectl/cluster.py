@@ -28,6 +28,7 @@ from rules.api.nodes import AgentPod, FreshNode, HealthView, PauseView, Quaranti
 from rules.api.pods import DaemonSetView, PodView
 from rules.api.refusal import ErrorKind
 from rules.api.workloads import PdbView
+from rules.drain.node_room import Room
 
 if TYPE_CHECKING:  # what one command does not read it does not wait for
     from rules.api.requests import Request
@@ -237,12 +238,12 @@ class Cluster:
         query = {"fieldSelector": object_name.field_selector("spec.nodeName", node)}
         return tuple(await self._list("/api/v1/pods", PodView, query))
 
-    async def gpus_requested(self) -> dict[str, int]:
-        """GPUs that live pods request, by node."""
+    async def gpus_requested(self) -> dict[Room, int]:
+        """GPUs that live pods request, by node and vendor."""
         query = {"fieldSelector": NOT_ENDED}
-        used: Counter[str] = Counter()
+        used: Counter[Room] = Counter()
         for pod in await self._list("/api/v1/pods", PodView, query):
-            used[pod.spec.node_name] += pod.gpus
+            used[pod.spec.node_name, pod.gpu_vendor] += pod.gpus
         return used
 
     async def pdbs(self) -> tuple[PdbView, ...]:

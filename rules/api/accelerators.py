@@ -35,13 +35,21 @@ def is_accelerator(resource: str) -> bool:
     )
 
 
-def total(amounts: Mapping[str, int]) -> int:
-    """Return the number of accelerators. Of resources that count the same devices in different
-    units, only the largest amount counts.
+def vendor(resource: str) -> str:
+    """Return the domain of the resource: `amd.com` of `amd.com/gpu`."""
+    return resource.partition("/")[0]
+
+
+def by_vendor(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the number of accelerators of each vendor. Of resources that count the same devices
+    in different units, only the largest amount counts.
     """
     largest: dict[str, int] = {}
     for name, amount in amounts.items():
         row = _NAMED.get(name)
         key = (row.same if row is not None else "") or name
         largest[key] = max(amount, largest.get(key, 0))
-    return sum(largest.values())
+    found: dict[str, int] = {}
+    for name, amount in largest.items():
+        found[vendor(name)] = found.get(vendor(name), 0) + amount
+    return found

@@ -66,8 +66,8 @@ def gpu_amounts(amounts: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def gpus_of(containers: Iterable[Container], init: Iterable[Container] = ()) -> int:
-    """Return the most GPUs that the pod uses at a time, as the scheduler counts them.
+def gpus_of(containers: Iterable[Container], init: Iterable[Container] = ()) -> Mapping[str, int]:
+    """Return the most GPUs of each resource that the pod uses at a time, as the scheduler counts.
 
     Containers and sidecars run together. An init container runs before the containers, together
     with the sidecars that started earlier.
@@ -82,7 +82,7 @@ def gpus_of(containers: Iterable[Container], init: Iterable[Container] = ()) -> 
             starting.append((*sidecars, _needs(container)))
     moments = [_total([*needs, *sidecars]), *(_total(moment) for moment in starting)]
     names = {name for moment in moments for name in moment}
-    return sum(max(moment.get(name, 0) for moment in moments) for name in names)
+    return {name: max(moment.get(name, 0) for moment in moments) for name in names}
 
 
 def _needs(container: Container) -> dict[str, int]:
@@ -256,10 +256,17 @@ class PodView(View, frozen=True, kw_only=True):
     @property
     def gpus(self) -> int:
         """The number of its GPUs, partitions of GPUs and other accelerators."""
-        held = gpus_of(self.spec.containers, self.spec.init_containers) + self.claimed_gpus
+        requested = gpus_of(self.spec.containers, self.spec.init_containers)
+        held = sum(requested.values()) + self.claimed_gpus
         if self.metadata.labels.get(_KUBEVIRT) == _LAUNCHER:
             held += passed_through(self.spec.containers)
         return held
+
+    @property
+    def gpu_vendor(self) -> str:
+        """The domain of the GPU resources that it requests; `nvidia.com` without any."""
+        requested = gpus_of(self.spec.containers, self.spec.init_containers)
+        return accelerators.vendor(max(requested, key=requested.__getitem__, default=_VENDOR))
 
 
 def unreadable_pod(key: str, node: str) -> PodView:

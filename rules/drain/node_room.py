@@ -37,14 +37,17 @@ def is_unavailable(node: NodeView) -> bool:
     return node.ready != "True" or closed or bool(node.doubt)
 
 
-def free_gpus(nodes: Iterable[NodeView], used: Mapping[str, int]) -> Mapping[str, int]:
+Room = tuple[str, str]
+"""A node and the vendor of its GPUs. A pod needs GPUs of one vendor."""
+
+
+def free_gpus(nodes: Iterable[NodeView], used: Mapping[Room, int]) -> Mapping[Room, int]:
     """Return the GPUs of each available node that no pod requests; `used` are the requests."""
     return {
-        node.name: max(
-            0, accelerators.total(gpu_amounts(node.status.allocatable)) - used.get(node.name, 0)
-        )
+        (node.name, vendor): max(0, count - used.get((node.name, vendor), 0))
         for node in nodes
         if not is_unavailable(node)
+        for vendor, count in accelerators.by_vendor(gpu_amounts(node.status.allocatable)).items()
     }
 
 
@@ -54,27 +57,32 @@ def asks_for_room(pod: PodView) -> bool:
 
 
 def without_room(
-    pods: Iterable[PodView], node: str, free: Mapping[str, int], moving: Iterable[int] = ()
+    pods: Iterable[PodView],
+    node: str,
+    free: Mapping[Room, int],
+    moving: Iterable[tuple[int, str]] = (),
 ) -> frozenset[str]:
     """Return the UIDs of the node's GPU pods that fit no other node.
 
     The largest pod is placed first, on the fullest node that fits it, so that a small pod does not
-    take the only place of a large one. `moving` are the GPUs of recently evicted pods that may not
-    be counted on their new node yet: they are placed before.
+    take the only place of a large one. `moving` are number and vendor of the GPUs of recently
+    evicted pods that may not be counted on their new node yet: they are placed before.
     """
-    left = {name: count for name, count in free.items() if name != node}
-    for gpus in sorted(moving, reverse=True):
-        _place(gpus, left)
+    left = {room: count for room, count in free.items() if room[0] != node}
+    for gpus, vendor in sorted(moving, reverse=True):
+        _place(gpus, vendor, left)
     waiting = sorted(filter(asks_for_room, pods), key=lambda p: (-p.gpus, p.key))
-    return frozenset(pod.uid for pod in waiting if not _place(pod.gpus, left))
+    return frozenset(pod.uid for pod in waiting if not _place(pod.gpus, pod.gpu_vendor, left))
 
 
-def _place(gpus: int, left: dict[str, int]) -> bool:
-    fitting = [(count, name) for name, count in left.items() if count >= gpus]
+def _place(gpus: int, vendor: str, left: dict[Room, int]) -> bool:
+    fitting = [
+        (count, room) for room, count in left.items() if room[1] == vendor and count >= gpus
+    ]
     if not fitting:
         return False
-    _, name = min(fitting)
-    left[name] -= gpus
+    _, room = min(fitting)
+    left[room] -= gpus
     return True
 
 

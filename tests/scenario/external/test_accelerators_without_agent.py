@@ -154,6 +154,28 @@ def test_a_degraded_drain_waits_for_free_amd_gpus() -> None:
     assert [write.name for write in world.writes(d.EvictPod)] == ["train"]
 
 
+def test_free_gpus_of_another_vendor_are_no_room() -> None:
+    world = AmdWorld({**TRIGGER, "severity": "Degraded"}, nodes=2)
+    world.nodes["n1"]["status"]["allocatable"] = {"nvidia.com/gpu": "8"}
+    world.add_amd_pod("train", NODE)
+    world.problem(NODE, "True", HARDWARE)
+    world.run(400, step=10)
+    assert world.phase(NODE) == "Draining"
+    assert not world.writes(d.EvictPod)
+
+
+@pytest.mark.parametrize("known", ["an agent before", "a reset"])
+def test_a_step_that_needs_an_agent_waits(known: str) -> None:
+    first = "ResetGPU" if known == "a reset" else "RestartNode"
+    world = AmdWorld({**TRIGGER, "action": first}, repair={"mode": "Auto", "steps": STEPS})
+    if known == "an agent before":
+        world.nodes[NODE]["metadata"]["labels"]["gpuward.io/health"] = "healthy"
+    world.problem(NODE, "True", HARDWARE)
+    world.run(1800, step=10)
+    assert world.done == []
+    assert f"{first} by NodeConditions is next: the node has no health" in world.message(NODE)
+
+
 @pytest.mark.parametrize("mode", ["Auto", "Ask"])
 def test_the_restart_is_requested_by_condition_and_the_node_returns(mode: str) -> None:
     world = AmdWorld(repair={"mode": mode, "steps": STEPS})

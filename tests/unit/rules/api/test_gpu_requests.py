@@ -55,15 +55,17 @@ def test_what_is_a_gpu(resource: str, gpus: int) -> None:
     assert pod([holder]).gpus == gpus
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {resource: "2"}}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": ready}, NodeView)
-    assert free_gpus([node], {}) == {"n": gpus}
+    vendor = resource.partition("/")[0]
+    assert free_gpus([node], {}) == ({("n", vendor): gpus} if gpus else {})
 
 
 def test_a_node_offers_neuron_chips_once_though_two_resources_count_them() -> None:
     amounts = {"aws.amazon.com/neuron": "16", "aws.amazon.com/neuroncore": "32"}
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": amounts}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": ready}, NodeView)
-    assert free_gpus([node], {}) == {"n": 32}
-    assert free_gpus([node], {"n": 32}) == {"n": 0}
+    place = ("n", "aws.amazon.com")
+    assert free_gpus([node], {}) == {place: 32}
+    assert free_gpus([node], {place: 32}) == {place: 0}
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/GA102GL_A10", "nvidia.com/gpu"])

@@ -208,6 +208,9 @@ def gpu_node(name: str, **spec: Any) -> Any:
     )
 
 
+NVIDIA = "nvidia.com"
+
+
 def gpu_pod(name: str, where: str, gpus: int, **status: Any) -> Any:
     limits = {"limits": {"nvidia.com/gpu": str(gpus)}}
     spec = {"nodeName": where, "containers": [{"name": "m", "resources": limits}]}
@@ -216,7 +219,8 @@ def gpu_pod(name: str, where: str, gpus: int, **status: Any) -> Any:
 
 def test_what_is_free() -> None:
     nodes = [gpu_node("n0"), gpu_node("n1"), gpu_node("n2", unschedulable=True)]
-    assert free_gpus(nodes, {"n0": 3, "n1": 9}) == {"n0": 5, "n1": 0}
+    used = {("n0", NVIDIA): 3, ("n1", NVIDIA): 9}
+    assert free_gpus(nodes, used) == {("n0", NVIDIA): 5, ("n1", NVIDIA): 0}
 
 
 @pytest.mark.parametrize(
@@ -232,13 +236,17 @@ def test_what_is_free() -> None:
 )
 def test_who_finds_no_place(sizes: list[int], free: dict[str, int], homeless: list[str]) -> None:
     pods = [gpu_pod(f"p{index}", "n0", size) for index, size in enumerate(sizes)]
-    assert without_room(pods, "n0", free) == {f"uid-{name}" for name in homeless}
+    rooms = {(node, NVIDIA): count for node, count in free.items()}
+    assert without_room(pods, "n0", rooms) == {f"uid-{name}" for name in homeless}
+    others = {(node, "amd.com"): 16 for node in free}
+    assert without_room(pods, "n0", {**rooms, **others}) == {f"uid-{name}" for name in homeless}
 
 
 def test_pods_on_their_way_take_their_place_first() -> None:
     pods = [gpu_pod("p0", "n0", 4)]
-    assert without_room(pods, "n0", {"n1": 8}, [8]) == {"uid-p0"}
-    assert without_room(pods, "n0", {"n1": 8}, [4, 16]) == set()
+    free = {("n1", NVIDIA): 8}
+    assert without_room(pods, "n0", free, [(8, NVIDIA)]) == {"uid-p0"}
+    assert without_room(pods, "n0", free, [(4, NVIDIA), (16, NVIDIA), (8, "amd.com")]) == set()
 
 
 def reference(version: str, kind: str, name: str) -> dict[str, Any]:
