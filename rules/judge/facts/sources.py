@@ -206,6 +206,11 @@ def judge_event(on: Judging, event: facts.GpuEvent) -> Judging:
     )
     if not log_is_complete(on) and not structured:
         return recording.record(on, finding)
+    if structured and (
+        is_reported(on.state, finding)
+        or any((f.gpu_id, f.xid) == (gpu_id, xid) for f in on.state.unprinted)
+    ):
+        return on
     unprinted = (*on.state.unprinted, finding)[-_MAX_UNPRINTED:]
     return on.replace(unprinted=unprinted)
 

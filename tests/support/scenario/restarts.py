@@ -206,7 +206,7 @@ def is_under_way(state: NodeState) -> bool:
     latches = [check for check in checks if isinstance(check, Latch)]
     waits = waits or any(latch.seen != latch.raised for latch in latches)
     between = any(any(g.good) if g.raised else any(g.bad) for g in gauges)
-    return bool(waits or between or state.repeats)
+    return bool(waits or between or state.repeats or state.unprinted)
 
 
 def node_status(state: NodeState, step: Step) -> NodeStatus:

@@ -255,6 +255,14 @@ def test_an_operational_event_alone_becomes_the_incident_of_its_xid(world: World
     assert world.only().evidence == (f"NVML event: operational 79 {GOE}",)
 
 
+def test_a_storm_of_operational_events_displaces_no_other_event(world: World) -> None:
+    world.event(EventKind.XID, 95, gpu=7)
+    for _ in range(200):
+        world.event(EventKind.OPERATIONAL, 79, detail=GOE)
+    world.advance(40)
+    assert {(i.xids, i.count) for i in world.active} == {((95,), 1), ((79,), 1)}
+
+
 def test_an_operational_event_without_an_xid_is_on_record_only(world: World) -> None:
     detail = "GPU-PSHC 0x0004, category 6, recoverable"
     world.event(EventKind.OPERATIONAL, 0, detail=detail)
