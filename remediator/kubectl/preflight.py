@@ -387,9 +387,10 @@ async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: st
 
 
 async def _devices(cluster: Cluster, policy: Policy, user: str) -> list[Check]:
-    """What `isolate: Device` depends on."""
+    """What `isolate: Device` and drain scope Holders depend on."""
     wanted = _asks(policy, components.DEVICES)
-    found = await preflight_devices.device_checks(cluster, policy, user) if wanted else ()
+    found = await preflight_devices.device_checks(cluster, policy, user) if wanted else []
+    found += await preflight_devices.holder_checks(cluster, policy)
     return [each for name, text, ok in found for each in one(name, text, OK if ok else WARN)]
 
 

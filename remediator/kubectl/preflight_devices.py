@@ -1,4 +1,8 @@
-"""Check what `isolate: Device` depends on: served version, GPU UUIDs in slices, device plugins."""
+"""Check what actions on single GPUs depend on.
+
+`isolate: Device` needs a served version, GPU UUIDs in slices, and nodes without the device plugin.
+Drain scope Holders needs to know which pod uses which GPU.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -6,10 +10,13 @@ from typing import Final
 from remediator.kubectl.cluster import Cluster
 from rules.api import device_taints, messages, object_name, resource_slices
 from rules.api.nodes import NodeView
+from rules.catalog.reason import DrainScope
 from rules.policy.policy import Policy
 from rules.session import isolation
 
 _SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
+_HOLDERS: Final = "pod-resources"
+"""The source of `holders` in the status of a GPUNodeHealth."""
 
 
 async def device_checks(
@@ -46,6 +53,31 @@ async def device_checks(
         )
     }
     return [*found, *_of_nodes(nodes, shown)]
+
+
+async def holder_checks(cluster: Cluster, policy: Policy) -> list[tuple[str, str, bool]]:
+    """Return the check of drain scope Holders, in the form of `device_checks`; none if the policy
+    does not use it.
+    """
+    scopes = {policy.drain.scope, *(one.drain_scope for one in policy.reasons.values())}
+    if DrainScope.HOLDERS not in scopes:
+        return []
+    known = {
+        health.metadata.name
+        for health in await cluster.healths()
+        for source in health.status.sources
+        if source.name == _HOLDERS and source.state == "Up"
+    }
+    unknown = sorted(
+        node.name
+        for node in await cluster.nodes(policy.node_selector)
+        if node.name not in known and isolation.has_plugin(node)
+    )
+    why = (
+        f"on {messages.name_list(unknown)} it is not known which pod uses which GPU, so all GPU "
+        "pods leave; add component pod-resources"
+    )
+    return [("drain scope Holders", why if unknown else "every node reports them", not unknown)]
 
 
 def _of_nodes(nodes: Sequence[NodeView], shown: set[str]) -> Iterator[tuple[str, str, bool]]:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
+from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import Caller
 from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
@@ -309,6 +310,28 @@ def test_what_isolated_devices_need_is_checked_if_the_policy_asks_for_them(tmp_p
         "warn  device UUIDs: no ResourceSlice with attribute uuid for gpu-2"
     )
     assert "gpu-2 offer nvidia.com/gpu" in report["device plugin"]
+
+
+def test_nodes_that_do_not_report_which_pod_uses_which_gpu_are_named(tmp_path: Path) -> None:
+    scope = "drain: {scope: Holders}"
+    with cluster(tmp_path, having(component(), scope), **ADMIN) as kubectl:
+        for name, gpus in (("gpu-1", "8"), ("gpu-2", "8"), ("gpu-dra", "0")):
+            made = node(name)
+            made["status"]["allocatable"] = {"nvidia.com/gpu": gpus}
+            load(kubectl.hosted, r.NODES, made)
+        reports = {"sources": [{"name": "pod-resources", "state": "Up"}]}
+        health = {
+            "apiVersion": GPU_NODE_HEALTHS.api_version,
+            "kind": GPU_NODE_HEALTHS.kind,
+            "metadata": {"name": "gpu-1"},
+            "status": reports,
+        }
+        load(kubectl.hosted, GPU_NODE_HEALTHS, health)
+        _, report = lines(kubectl)
+    assert report["drain scope Holders"] == (
+        "warn  drain scope Holders: on gpu-2 it is not known which pod uses which GPU, so all GPU "
+        "pods leave; add component pod-resources"
+    )
 
 
 def test_component_devices_is_missed(tmp_path: Path) -> None:
