@@ -1,7 +1,8 @@
-"""The resources of device plugins that are accelerators: GPUs, their partitions, other chips.
+"""Resources and DRA drivers of accelerators: GPUs, their partitions, other chips.
 
-`rules/data/accelerators.json` has a row for each resource. Other resources of the same vendors
-(network adapters, virtual functions, monitoring) are no accelerators.
+`rules/data/accelerators.json` has a row for each resource of a device plugin and each driver.
+Other resources of the same vendors (network adapters, virtual functions, monitoring) are no
+accelerators.
 """
 
 from collections.abc import Mapping
@@ -13,9 +14,11 @@ from rules.catalog.data_file import data_file
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    resource: str
-    """A name; `*` at its end stands for any text."""
     source: str
+    resource: str = ""
+    """A name; `*` at its end stands for any text."""
+    driver: str = ""
+    """A DRA driver whose devices are accelerators."""
     same: str = ""
     """The resource that counts the same devices in another unit."""
     excluded: tuple[str, ...] = msgspec.field(name="except", default=())
@@ -23,8 +26,12 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _ROWS: Final = msgspec.json.decode(data_file("accelerators.json"), type=tuple[_Row, ...])
-_NAMED: Final = {row.resource: row for row in _ROWS if not row.resource.endswith("*")}
-_PREFIXED: Final = tuple((r.resource[:-1], r.excluded) for r in _ROWS if r.resource[-1] == "*")
+DRIVERS: Final = frozenset(row.driver for row in _ROWS if row.driver)
+"""DRA drivers whose devices are accelerators."""
+_NAMED: Final = {r.resource: r for r in _ROWS if r.resource and not r.resource.endswith("*")}
+_PREFIXED: Final = tuple(
+    (row.resource[:-1], row.excluded) for row in _ROWS if row.resource.endswith("*")
+)
 
 
 def is_accelerator(resource: str) -> bool:

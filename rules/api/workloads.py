@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from rules.api import accelerators
 from rules.api.metadata import DOUBT_FIELD, LabelSelector, ObjectMeta, View
 from rules.api.pods import PodView
 from rules.api.resource_slices import GPU_DRIVER, DeviceAddress
@@ -76,8 +77,8 @@ class DeviceResult(View, frozen=True, kw_only=True):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU that is allocated exclusively."""
-        return self.driver == GPU_DRIVER and not self.admin_access
+        """Whether it is a GPU or other accelerator that is allocated exclusively."""
+        return self.driver in accelerators.DRIVERS and not self.admin_access
 
     @property
     def address(self) -> DeviceAddress:
