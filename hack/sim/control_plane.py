@@ -25,8 +25,11 @@ from hack.sim.proxy.faults import Faults
 from hack.sim.proxy.layer import RequestLog
 from hack.sim.proxy.server import proxy_before
 from hack.sim.real_control_plane import (
+    DEVICE_TAINTS,
+    SERVES_DEVICE_TAINTS,
     controller_manager_command,
     find_binaries,
+    scheduler_command,
     start_real_control_plane,
 )
 
@@ -48,6 +51,8 @@ class Setup:
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     manifests: tuple[Path, ...] = ()
     assets: Path | None = None
+    device_taints: bool = False
+    """A real control plane of Kubernetes 1.36 gets a scheduler and serves DeviceTaintRules."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -199,6 +204,7 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         folder,
         {token: (user, groups[user]) for user, token in tokens.items()},
         tokens[ADMIN],
+        [*DEVICE_TAINTS, SERVES_DEVICE_TAINTS] if setup.device_taints else (),
     )
     clients: list[HttpClient] = []
     try:
@@ -214,10 +220,21 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         if binaries.controller_manager is not None:
             name = "kube-controller-manager"
             running.start(
-                name, controller_manager_command(binaries.controller_manager, running.layout)
+                name,
+                controller_manager_command(
+                    binaries.controller_manager,
+                    running.layout,
+                    device_taints=setup.device_taints,
+                ),
             )
             port = running.layout.controller_manager_port
             await running.answers(name, f"https://127.0.0.1:{port}/healthz")
+        if setup.device_taints and binaries.scheduler is not None:
+            name = "kube-scheduler"
+            running.start(name, scheduler_command(binaries.scheduler, running.layout))
+            await running.answers(
+                name, f"https://127.0.0.1:{running.layout.scheduler_port}/healthz"
+            )
         users = {token: user for user, token in tokens.items()}
         async with proxy_before(running.layout.url, ca_pem=ca_pem, users=users) as proxy:
             yield ControlPlane(

@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class Binaries:
     etcd: Path
     api_server: Path
     controller_manager: Path | None
+    scheduler: Path | None = None
 
 
 def find_binaries(folder: Path) -> Binaries:
@@ -56,6 +57,7 @@ def find_binaries(folder: Path) -> Binaries:
         etcd=etcd,
         api_server=api_server,
         controller_manager=program("kube-controller-manager"),
+        scheduler=program("kube-scheduler"),
     )
 
 
@@ -68,6 +70,7 @@ class Layout:
     etcd_peer_port: int
     api_port: int
     controller_manager_port: int
+    scheduler_port: int = 0
 
     @property
     def url(self) -> str:
@@ -147,10 +150,35 @@ def api_server_command(binary: Path, layout: Layout) -> list[str]:
     ]
 
 
-def controller_manager_command(binary: Path, layout: Layout) -> list[str]:
-    """kube-controller-manager with the one controller that we do not have: it checks the types of
-    admission policies. Ours are the others, so that every run has the same ones.
+DEVICE_TAINTS = ["--feature-gates=DRADeviceTaintRules=true"]
+"""What every program of a cluster of 1.36 needs for DeviceTaintRules."""
+SERVES_DEVICE_TAINTS = "--runtime-config=resource.k8s.io/v1beta2=true"
+
+
+def scheduler_command(binary: Path, layout: Layout) -> list[str]:
+    """kube-scheduler, which allocates ResourceClaims; ours does not."""
+    return [
+        str(binary),
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--bind-address={HOST}",
+        f"--secure-port={layout.scheduler_port}",
+        f"--cert-dir={layout.folder / 'scheduler'}",
+        "--leader-elect=false",
+        *DEVICE_TAINTS,
+    ]
+
+
+def controller_manager_command(
+    binary: Path, layout: Layout, *, device_taints: bool = False
+) -> list[str]:
+    """kube-controller-manager with the controllers that we do not have: one checks the types of
+    admission policies, those of `device_taints` follow claims, rules and owners. Ours are the
+    others, so that every run has the same ones.
     """
+    controllers = ["validatingadmissionpolicy-status-controller"]
+    if device_taints:
+        controllers += ["resourceclaim-controller", "device-taint-eviction-controller"]
+        controllers += ["garbage-collector-controller"]
     return [
         str(binary),
         f"--kubeconfig={layout.kubeconfig}",
@@ -158,7 +186,8 @@ def controller_manager_command(binary: Path, layout: Layout) -> list[str]:
         f"--secure-port={layout.controller_manager_port}",
         f"--cert-dir={layout.folder / 'controller-manager'}",
         "--leader-elect=false",
-        "--controllers=validatingadmissionpolicy-status-controller",
+        f"--controllers={','.join(controllers)}",
+        *(DEVICE_TAINTS if device_taints else ()),
     ]
 
 
@@ -272,18 +301,23 @@ def _signal_group(program: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 async def start_real_control_plane(
-    binaries: Binaries, folder: Path, tokens: Mapping[str, tuple[str, tuple[str, ...]]], admin: str
+    binaries: Binaries,
+    folder: Path,
+    tokens: Mapping[str, tuple[str, tuple[str, ...]]],
+    admin: str,
+    flags: Sequence[str] = (),
 ) -> RealControlPlane:
-    """Start etcd and the API server; returns when /readyz is good. `admin` is a token of
-    admins.
+    """Start etcd and the API server with `flags`; returns when /readyz is good. `admin` is a token
+    of admins.
     """
-    ports = free_ports(4)
+    ports = free_ports(5)
     layout = Layout(
         folder=folder,
         etcd_client_port=ports[0],
         etcd_peer_port=ports[1],
         api_port=ports[2],
         controller_manager_port=ports[3],
+        scheduler_port=ports[4],
     )
     layout.tokens.touch(mode=0o600)
     layout.tokens.write_text(token_file(tokens), encoding="utf-8")
@@ -292,7 +326,7 @@ async def start_real_control_plane(
     try:
         plane.start("etcd", etcd_command(binaries.etcd, layout))
         await plane.answers("etcd", f"{layout.etcd_url}/health")
-        plane.start("kube-apiserver", api_server_command(binaries.api_server, layout))
+        plane.start("kube-apiserver", [*api_server_command(binaries.api_server, layout), *flags])
         await plane.answers("kube-apiserver", f"{layout.url}/readyz", admin)
     except BaseException:
         plane.stop()
