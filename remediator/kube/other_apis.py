@@ -95,7 +95,7 @@ class RepairObjects:
     def _judged(self, address: ObjectAddress, answer: Answer) -> ObjectSeen:
         if answer.ok:
             return self._decoded(address, answer)
-        if answer.is_not_found(address.name):
+        if address.name and answer.is_not_found(address.name):
             return replace(
                 self._no(ReadState.ABSENT, f"there is no {address.text}"),
                 api_version=address.api_version,

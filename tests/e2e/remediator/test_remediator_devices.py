@@ -72,8 +72,10 @@ async def cluster() -> AsyncIterator[Cluster]:
         found = Cluster(plane, FleetHealth(plane.client, utc_now))
         objects = [each for each in build("devices") if each["kind"] not in NOT_POSTED]
         await post_manifests(plane.client, objects, namespace="gpuward")
-        await found.add_nodes(NODE, gpus=GPUS)
-        await found.settled(NODE)
+        # The others offer no devices: gpuward quarantines no only node of a pool.
+        nodes = [NODE, "gpu-node-2", "gpu-node-3", "gpu-node-4"]
+        await found.add_nodes(*nodes, gpus=GPUS)
+        await found.settled(*nodes)
         await plane.client.patch(
             NODES,
             NODE,
@@ -86,7 +88,7 @@ async def cluster() -> AsyncIterator[Cluster]:
         })  # fmt: skip
         devices = [gpu_device(number, gpu_uuid(NODE, number)) for number in range(GPUS)]
         await made(plane.client, RESOURCE_SLICES, NODE, spec=slice_spec(NODE, *devices))
-        await found.health.healthy(NODE)
+        await found.health.all_healthy(nodes)
         yield found
 
 
