@@ -83,6 +83,11 @@ class Metrics:
             "1 for each repair step of a node's open session, by adapter and state.",
             "node step adapter state",
         )
+        self.isolated_devices = self._gauge(
+            "gpuward_isolated_devices",
+            "Devices that a node's open session isolates instead of the node, by mode.",
+            "node mode",
+        )
         self.fault_to_unschedulable = self._histogram(
             "gpuward_fault_to_unschedulable_seconds",
             "From the incident's firstSeen to the answer of the patch that made the node "
@@ -293,6 +298,7 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
     metrics.open_session.clear()
     metrics.open_session_condition.clear()
     metrics.open_session_repair.clear()
+    metrics.isolated_devices.clear()
     for session in sessions:
         status = session.status
         phase, mode = status.phase or Phase.PENDING.value, status.mode or Mode.SHADOW.value
@@ -308,6 +314,8 @@ def _sessions(metrics: Metrics, sessions: Iterable[QuarantineView]) -> None:
                 metrics.open_session_condition.labels(node, found.type, found.reason).set(1)
         if not opened:
             continue
+        if status.devices:
+            metrics.isolated_devices.labels(node, mode).set(len(status.devices))
         for attempt in status.repair:
             labels = attempt.step, attempt.adapter, attempt.state
             metrics.open_session_repair.labels(node, *labels).set(1)

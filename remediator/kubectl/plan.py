@@ -33,7 +33,7 @@ from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import plan_drain
 from rules.fleet.forecast import Forecast, NodeForecast
 from rules.policy.policy import Policy
-from rules.session import drain_scope, exclusions, external, observation
+from rules.session import drain_scope, exclusions, external, isolation, observation
 from rules.session.causes import (
     actionable,
     cause_context,
@@ -301,6 +301,8 @@ def _next_step(found: NodeForecast, snapshot: FleetSnapshot) -> NodePlan:
     """What is done, what after a wait, and why not more; `snapshot` is the fleet as foreseen."""
     session, decision = found.after, found.decision
     taint = _TAINTS[snapshot.policy.parts]
+    if session is not None and isolation.may_isolate(session, snapshot.policy):
+        taint = f"isolate its GPUs, else {taint}"
     why, code = decision.because, decision.blocked_by or ""
 
     def step(would: str, because: str, blocked_by: str = "", then: str = "") -> NodePlan:

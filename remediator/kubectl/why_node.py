@@ -15,7 +15,7 @@ from rules.api.timestamps import TimeFormat
 from rules.catalog.reason import Severity
 from rules.catalog.why_not import WhyNot
 from rules.fleet import node_health
-from rules.session import causes, exclusions, halts, observation
+from rules.session import causes, exclusions, halts, isolation, observation
 from rules.session.history import NotOpened, Opening
 from rules.session.status import blocked_by
 
@@ -47,6 +47,20 @@ def taint_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]
         yield f"cordon, {_cordon_owner(node, look.times)}"
     if note is not None and (session is None or note.session != session.name):
         yield f"session {note.session} has ended: the remediator removes its taint and cordon"
+
+
+def device_lines(session: QuarantineView | None) -> Iterator[str]:
+    """The isolated devices with their taints, or why the node is isolated instead."""
+    if session is None:
+        return
+    for each in session.status.devices:
+        rule = f"DeviceTaintRule {each.rule}" if each.rule else "no DeviceTaintRule"
+        yield f"{each.device or 'not published'} of pool {each.pool} ({each.uuid}): {rule}"
+        for taint in each.taints:
+            yield f"{each.device}: {taint} of the DRA driver, until its plugin restarts"
+    why = session.status.evidence.get(isolation.EVIDENCE_NODE)
+    if isinstance(why, str) and not session.status.devices:
+        yield f"none: {why}"
 
 
 def _cordon_owner(node: FreshNode, times: TimeFormat) -> str:

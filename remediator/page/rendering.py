@@ -83,6 +83,8 @@ def headline(counts: shapes.Counts) -> str:
 def described(row: shapes.NodeRow) -> str:
     """Return the text for the square of a node, for tooltips and screen readers."""
     parts = [f"{row.name}: {row.health}", f"{row.gpus_healthy} of {row.gpus} GPUs usable"]
+    if isolated := [f"GPU {gpu.index}" for gpu in row.unhealthy_gpus if gpu.isolated]:
+        parts.append(f"{', '.join(isolated)} isolated")
     if row.phase:
         parts.append(row.phase if row.mode == "Enforce" else f"{row.phase} (Shadow)")
     elif row.unschedulable:
@@ -111,7 +113,10 @@ def squares(row: shapes.NodeRow) -> list[str]:
     """Return the health of each GPU to draw; empty if the style sheet draws the node."""
     if _is_plain(row) and row.gpus in _DRAWN_BY_STYLE:
         return []
-    sick = {gpu.index: gpu.health for gpu in row.unhealthy_gpus}
+    sick = {
+        gpu.index: f"{gpu.health} isolated" if gpu.isolated else gpu.health
+        for gpu in row.unhealthy_gpus
+    }
     rest = "healthy" if sick or row.health == "degraded" else row.health
     # Without a GPUNodeHealth, the label of the node has the number of healthy GPUs.
     return [

@@ -119,7 +119,7 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
         health=state.health_now(node).value.lower(),
         gpus=_count(node.labels.get(names.LABEL_GPUS)),
         gpus_healthy=_count(node.labels.get(names.LABEL_GPUS_HEALTHY)),
-        unhealthy_gpus=_gpu_states(watched.status) if watched is not None else (),
+        unhealthy_gpus=_gpu_states(watched.status, session) if watched is not None else (),
         unschedulable=node.spec.unschedulable,
         ready=node.ready,
         phase=row.phase if row is not None else "",
@@ -127,12 +127,16 @@ def node_row(node: NodeView, state: PageState) -> shapes.NodeRow:
     )
 
 
-def _gpu_states(status: HealthStatus) -> tuple[shapes.GpuSquare, ...]:
+def _gpu_states(
+    status: HealthStatus, session: QuarantineView | None
+) -> tuple[shapes.GpuSquare, ...]:
+    isolated = {each.uuid for each in session.status.devices} if session is not None else set()
     return tuple(
         shapes.GpuSquare(
             index=gpu.index if gpu.index >= 0 else position,
             health=gpu.health.lower() if gpu.health.lower() in _HEALTHS else "unknown",
             reason=gpu.reason,
+            isolated=gpu.uuid in isolated,
         )
         for position, gpu in enumerate(status.gpus[:MAX_GPUS])
         if gpu.health != "Healthy"

@@ -213,6 +213,7 @@ def session_detail(session: QuarantineView, state: PageState) -> shapes.SessionD
         gpus=tuple(_identity(uuid, session, state) for uuid in _gpu_ids(session)),
         evidence=_evidence(session, state),
         drain=status.drain,
+        devices=status.devices,
         validation=status.validation,
         ladder=_ladder(session, state),
     )

@@ -12,6 +12,7 @@ from rules.api.quarantine import (
     Cause,
     Condition,
     DrainStatus,
+    IsolatedDevice,
     Pods,
     RepairRequest,
     ValidationAttempt,
@@ -55,6 +56,8 @@ class GpuSquare(Shown, frozen=True, kw_only=True):
     health: str
     """`degraded`, `unhealthy` or `unknown`."""
     reason: str
+    isolated: bool = False
+    """A device taint keeps it from new pods, and the node stays in service."""
 
 
 class NodeRow(Shown, frozen=True, kw_only=True):
@@ -148,6 +151,8 @@ class SessionDetail(Shown, frozen=True, kw_only=True):
     evidence: tuple[IncidentStatus, ...]
     """What a detector saw, kept from the moment the session opened."""
     drain: DrainStatus | None
+    devices: tuple[IsolatedDevice, ...]
+    """The devices that it isolates instead of the node."""
     ladder: tuple[LadderRung, ...]
     """The repair: what was tried, what is next, what comes after."""
     validation: tuple[ValidationAttempt, ...]

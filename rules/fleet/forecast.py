@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.api import requests, timestamps
+from rules.api import device_taints, requests, timestamps
 from rules.api import writes as d
 from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.metadata import ObjectMeta
@@ -19,6 +19,7 @@ from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Mode, QuarantineStatus
 from rules.api.repair_writes import (
     DeleteTestJob,
+    ObjectAddress,
     SetRepairCondition,
     SetValidated,
     WriteRepairObject,
@@ -28,6 +29,7 @@ from rules.drain.gangs import Gang
 from rules.fleet import turns
 from rules.fleet.memory import FleetMemory
 from rules.fleet.turns import FleetAssessment
+from rules.repair.objects import ObjectSeen, ReadState
 from rules.session import observation
 from rules.session.decide import decide
 from rules.session.observation import FleetSnapshot, NodeObservation, Permit
@@ -85,6 +87,8 @@ class Forecast:
         """The session of each node that ended last in this forecast."""
         self._found: dict[str, NodeForecast] = {}
         self._serial = 0
+        self._unread: dict[ObjectAddress, ObjectSeen] = {}
+        """What the remediator would read: device taints."""
         due = set(self._nodes)
         due |= {s.spec.node_name for s in self._sessions.values() if observation.is_open(s)}
         for name in due:
@@ -169,6 +173,7 @@ class Forecast:
                 observation.observe(snapshot, name, sessions=sessions, session=session, node=read),
                 permit=permit,
                 plan=self._drained,
+                objects=self._unread,
                 # The remediator decides each session every minute.
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
@@ -176,6 +181,15 @@ class Forecast:
         node = self._nodes.get(name)
         policy = snapshot.policy_of(node)
         decision = decide(session, observed(None), snapshot.now, policy)
+        while (query := decision.needs_object) and query.resource == device_taints.RESOURCE:
+            # A new session then isolates the node, and one with devices goes on.
+            isolates = session is not None and bool(session.status.devices)
+            self._unread[query] = ObjectSeen(
+                state=ReadState.UNREAD if isolates else ReadState.NOT_SERVED,
+                read_at=snapshot.now,
+                why="a forecast reads no devices",
+            )
+            decision = decide(session, observed(None), snapshot.now, policy)
         if not decision.needs_fresh_node or node is None:
             return decision
         # The remediator would read the node again; here the known node is used.

@@ -14,7 +14,7 @@ import msgspec
 
 from rules.api import device_taints, messages, object_name, resource_slices, timestamps
 from rules.api.device_taints import TaintDevice, UntaintDevice
-from rules.api.nodes import NodeView
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import IsolatedDevice, QuarantineStatus
 from rules.api.refusal import NodeWrite
 from rules.api.repair_writes import ObjectAddress
@@ -22,7 +22,7 @@ from rules.api.resource_slices import GpuDevice, NodeDevices, ResourceSliceView
 from rules.api.writes import Decision
 from rules.catalog.reason import Action
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.policy.policy import Isolated
+from rules.policy.policy import Isolated, Policy
 from rules.repair import objects
 from rules.repair.objects import Json, ObjectSeen, ReadState
 from rules.session import drain_scope
@@ -88,6 +88,12 @@ def choice(case: Case) -> Decision | Isolation:
 def wants_devices(case: Case) -> bool:
     """Return whether the policy asks for devices for any active cause."""
     return any(case.policy.isolates(cause.reason) is Isolated.DEVICE for cause in case.causes)
+
+
+def may_isolate(session: QuarantineView, policy: Policy) -> bool:
+    """Return whether the policy asks for devices for every cause of the session."""
+    causes = session.spec.causes
+    return bool(causes) and all(policy.isolates(c.reason) is Isolated.DEVICE for c in causes)
 
 
 def why_node(case: Case) -> str:

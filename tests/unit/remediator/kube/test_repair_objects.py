@@ -11,6 +11,7 @@ from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, R
 from remediator.kube.answer import Answer
 from remediator.kube.api import Api
 from remediator.kube.other_apis import ApiGroups, RepairObjects
+from rules.api import device_taints
 from rules.api.repair_writes import ObjectAddress
 from rules.repair.objects import ObjectSeen, ReadState
 from tests.support.cluster.made import made
@@ -135,3 +136,11 @@ async def test_every_answer_has_a_meaning(
     again = await seen(objects, machine(version="cluster.x-k8s.io/v1beta2"))
     assert again.failing_since == got.failing_since, "since when it fails is kept"
     assert (got.failing_since is not None) == (state is ReadState.UNREAD)
+
+
+async def test_a_version_without_the_kind_is_told_from_an_empty_list(tmp_path: Path) -> None:
+    async with edge(tmp_path) as found:
+        objects = reader(found)
+        newest, beta = (device_taints.address(version) for version in device_taints.VERSIONS)
+        assert (await seen(objects, newest)).state is ReadState.NOT_SERVED
+        assert (await seen(objects, beta)).state is ReadState.FOUND
