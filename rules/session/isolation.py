@@ -54,6 +54,8 @@ _OF_ONE_GPU: Final = frozenset(
 _USABLE: Final = frozenset({"Healthy", "Degraded"})
 _CLASSIC: Final = "nvidia.com/gpu"
 _MAX_TAINTS: Final = 8
+_RETRIED_S: Final = 30.0
+"""How long a new session waits for slices that can be read and are complete."""
 _ACTS_S: Final = 60.0
 """How long after its creation a rule needs a condition. It takes three seconds."""
 
@@ -78,11 +80,29 @@ def choice(case: Case) -> Decision | Isolation:
     if isinstance(rules, Decision):
         return rules
     if rules.state is not ReadState.FOUND:
-        return Isolation(why=no_rules(rules))
+        found = Isolation(why=no_rules(rules))
+        return found if rules.state is not ReadState.UNREAD else _retried(case, found)
     known = devices_of(case)
     if isinstance(known, Decision):
         return known
-    return resolved(case, known, ())
+    found = resolved(case, known, ())
+    return _retried(case, found) if found.why and not known.complete else found
+
+
+def _retried(case: Case, found: Isolation) -> Decision | Isolation:
+    """Return a decision without writes while a session is new: the API server may answer again,
+    and the driver publishes its slices one by one.
+    """
+    if case.now - case.session.metadata.created_at >= _RETRIED_S:
+        return found
+    stored = case.session.status
+    return Decision(
+        step="ReadObject",
+        because=found.why,
+        message=stored.message,
+        status=stored,
+        wake_at=case.now + FRESH_S,
+    )
 
 
 def wants_devices(case: Case) -> bool:

@@ -59,6 +59,30 @@ def test_a_slice_that_is_republished_before_a_write_moves_the_taint(writes: type
     at_rest(world)
 
 
+def test_a_slice_that_is_incomplete_for_a_moment_is_read_again() -> None:
+    world = DeviceWorld()
+    (pool,) = (
+        o["spec"]["pool"] for o in world.held("resourceslices") if o["spec"]["nodeName"] == NODE
+    )
+    pool["resourceSliceCount"] = 2
+    world.fault(3)
+    world.run(8)
+    assert world.phase(NODE) in {"", "Pending"}
+    pool["resourceSliceCount"] = 1
+    world.run_until(NODE, "Quarantined", 120)
+    assert world.rules().keys() == {"gpu-3"}
+
+
+def test_slices_that_stay_incomplete_isolate_the_node() -> None:
+    world = DeviceWorld()
+    for each in world.held("resourceslices"):
+        each["spec"]["pool"]["resourceSliceCount"] = 2
+    world.fault(3)
+    world.run_until(NODE, "Quarantined", 120)
+    assert not world.rules()
+    assert world.unschedulable(NODE)
+
+
 def _pause(world: DeviceWorld) -> None:
     world.pause()
 
