@@ -300,8 +300,9 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
 def _next_step(found: NodeForecast, snapshot: FleetSnapshot) -> NodePlan:
     """What is done, what after a wait, and why not more; `snapshot` is the fleet as foreseen."""
     session, decision = found.after, found.decision
-    taint = _TAINTS[snapshot.policy.parts]
-    if session is not None and isolation.may_isolate(session, snapshot.policy):
+    policy = snapshot.policy_of(snapshot.nodes.get(found.node))
+    taint = _TAINTS[policy.parts]
+    if session is not None and isolation.may_isolate(session, policy):
         taint = f"isolate its GPUs, else {taint}"
     why, code = decision.because, decision.blocked_by or ""
 

@@ -87,8 +87,6 @@ class Forecast:
         """The session of each node that ended last in this forecast."""
         self._found: dict[str, NodeForecast] = {}
         self._serial = 0
-        self._unread: dict[ObjectAddress, ObjectSeen] = {}
-        """What the remediator would read: device taints."""
         due = set(self._nodes)
         due |= {s.spec.node_name for s in self._sessions.values() if observation.is_open(s)}
         for name in due:
@@ -167,13 +165,15 @@ class Forecast:
         snapshot = replace(self._base, nodes=self._nodes, quarantines=self._sessions)
         its = {one: self._sessions[one] for one in self._of_node.get(name, ())}
 
+        unread: dict[ObjectAddress, ObjectSeen] = {}
+
         def observed(read: FreshNode | None) -> NodeObservation:
             sessions = observation.sessions_by_node(its)
             return replace(
                 observation.observe(snapshot, name, sessions=sessions, session=session, node=read),
                 permit=permit,
                 plan=self._drained,
-                objects=self._unread,
+                objects=unread,
                 # The remediator decides each session every minute.
                 last_active_at=snapshot.now if session and session.status.phase else None,
             )
@@ -184,7 +184,7 @@ class Forecast:
         while (query := decision.needs_object) and query.resource == device_taints.RESOURCE:
             # A new session then isolates the node, and one with devices goes on.
             isolates = session is not None and bool(session.status.devices)
-            self._unread[query] = ObjectSeen(
+            unread[query] = ObjectSeen(
                 state=ReadState.UNREAD if isolates else ReadState.NOT_SERVED,
                 read_at=snapshot.now,
                 why="a forecast reads no devices",
