@@ -138,7 +138,7 @@ async def test_every_answer_has_a_meaning(
     assert (got.failing_since is not None) == (state is ReadState.UNREAD)
 
 
-async def test_a_version_without_the_kind_is_told_from_an_empty_list(tmp_path: Path) -> None:
+async def test_a_version_without_the_kind_is_not_served(tmp_path: Path) -> None:
     async with edge(tmp_path) as found:
         objects = reader(found)
         newest, beta = (device_taints.address(version) for version in device_taints.VERSIONS)
