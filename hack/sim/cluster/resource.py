@@ -120,6 +120,10 @@ RESOURCE_CLAIMS = _builtin("resource.k8s.io/v1", "resourceclaims", "ResourceClai
 RESOURCE_SLICES = _builtin(
     "resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False
 )
+RESOURCE_CLAIM_TEMPLATES = _builtin(
+    "resource.k8s.io/v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
+DEVICE_CLASSES = _builtin("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
 DEVICE_TAINT_RULES = _builtin(
     "resource.k8s.io/v1beta2", "devicetaintrules", "DeviceTaintRule", namespaced=False
 )

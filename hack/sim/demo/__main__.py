@@ -1,4 +1,4 @@
-"""Break and mend a simulated fleet in fourteen acts and watch what happens.
+"""Break and mend a simulated fleet in fifteen acts and watch what happens.
 
 Without --once it stays up after the last act, so that you can look around with
 kubectl; Ctrl-C ends it. With --once it ends by itself: 0 when every expected

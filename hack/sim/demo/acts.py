@@ -24,6 +24,7 @@ from hack.sim.demo.outcome import (
 from hack.sim.demo.repairs import (
     load_finds_more,
     machine_replaced,
+    one_gpu_reset,
     repair,
     reset_does_not_heal,
     reset_heals,
@@ -331,10 +332,17 @@ ACTS = (
     ),
     Act(
         name="climb",
-        title="Xid 95 asks for a reset, which nobody does",
+        title="Xid 95 asks for a reset, which does not heal",
         expected="ResetGPU fails, RestartNode proven, Released",
         at_s=47.0,
         play=reset_does_not_heal,
+    ),
+    Act(
+        name="device",
+        title="Xid 62 on one GPU of a node with DRA",
+        expected="device taint, its pod leaves, 7 run on, ResetGPU, Released",
+        at_s=38.0,
+        play=one_gpu_reset,
     ),
     Act(
         name="test",

@@ -101,6 +101,12 @@ class Ledger:
         """Whether the node carries a request for its repair."""
         return self.condition(node, kind) == "True"
 
+    def resets(self, node: str) -> bool:
+        """Whether a Job resets GPUs of the node."""
+        return any(
+            is_reset(pod) and pod["spec"].get("nodeName") == node for pod in self.pods.values()
+        )
+
     def incidents(self, node: str) -> list[Object]:
         """The incidents the node's agent publishes."""
         found: list[Object] = self.healths.get(node, {}).get("status", {}).get("incidents", [])
@@ -138,6 +144,12 @@ class Ledger:
             and "deletionTimestamp" not in pod["metadata"]
             and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
         )
+
+
+def is_reset(pod: Object) -> bool:
+    """Whether it is the pod of a Job that resets GPUs."""
+    labels = pod["metadata"].get("labels") or {}
+    return labels.get("app.kubernetes.io/component") == "reset-gpu"
 
 
 def _keep(objects: dict[Any, Object], old: Object | None, new: Object | None) -> None:

@@ -16,7 +16,7 @@ from hack.sim.cluster.controllers.kubelet import PREFIX
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Pool, create_node, pool_nodes
 from hack.sim.cluster.resource import NAMESPACES, NODES, POD_TEMPLATES, PODS, Resource
-from hack.sim.demo.ledger import Ledger
+from hack.sim.demo.ledger import Ledger, is_reset
 from rules.policy.policy import VALIDATE_TEMPLATE
 
 MACHINES: Final = Resource("cluster.x-k8s.io", "v1beta2", "machines", True, "Machine")
@@ -25,6 +25,8 @@ _SPACE: Final = "machines"
 _TEST_S: Final = 2.0
 """How long a test takes here; on a node of eight GPUs it is some minutes."""
 _LOOK_S: Final = 0.1
+_RESET_S: Final = 1.0
+RESET_TEMPLATE: Final = "gpuward-reset-gpu"
 _PASSES: Final = {"verdict": "pass", "message": "Every check passed."}
 _FAILS: Final = {
     "verdict": "fail",
@@ -35,8 +37,11 @@ _FAILS: Final = {
 }
 
 
+_RESET: Final = {"finish-after": str(_RESET_S), "exit-code": "0"}
+
+
 class TestBench:
-    """Test pods: each ends with a scripted result."""
+    """Pods of tests and resets: each ends with a scripted result."""
 
     __test__ = False
 
@@ -49,15 +54,18 @@ class TestBench:
         """Nodes whose next test finds something."""
 
     async def install(self) -> None:
-        """The PodTemplate that component `validate` brings; its pod runs until it is reported."""
+        """The PodTemplates of components `validate` and `repair-reset-gpu-job`; their pods run
+        until they are reported.
+        """
         pod = {
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [{"name": "validate", "image": "registry.example/gpuward:demo"}],
             }
         }
-        body = {"metadata": {"name": VALIDATE_TEMPLATE}, "template": pod}
-        await self._client.create(POD_TEMPLATES, body, self._namespace)
+        for name in (VALIDATE_TEMPLATE, RESET_TEMPLATE):
+            body = {"metadata": {"name": name}, "template": pod}
+            await self._client.create(POD_TEMPLATES, body, self._namespace)
 
     async def run(self) -> None:
         """Tell each pod how it ends, for ever."""
@@ -67,17 +75,19 @@ class TestBench:
                 if space != self._namespace or not node or name in self._reported:
                     continue
                 self._reported.add(name)
-                await self._tell(name, node)
+                await self._tell(name, _RESET if is_reset(pod) else self._tested(node))
             await asyncio.sleep(_LOOK_S)
 
-    async def _tell(self, pod: str, node: str) -> None:
+    def _tested(self, node: str) -> dict[str, str]:
         found = _FAILS if node in self.bad else {**_PASSES, "checks": [_check(8)]}
         self.bad.discard(node)
-        ends = {
+        return {
             "finish-after": str(_TEST_S),
             "exit-code": "0" if found["verdict"] == "pass" else "2",
             "message": json.dumps(found),
         }
+
+    async def _tell(self, pod: str, ends: Mapping[str, str]) -> None:
         notes = {"annotations": {f"{PREFIX}{key}": value for key, value in ends.items()}}
         try:
             await self._client.patch(PODS, pod, {"metadata": notes}, self._namespace)

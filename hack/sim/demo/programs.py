@@ -110,6 +110,11 @@ class DemoAgent:
             {"GPUWARD_POLL": "1", "GPUWARD_BOOT_ID": str(self._boot_id)},
         )  # fmt: skip
 
+    @property
+    def uuids(self) -> list[str]:
+        """The UUIDs of the node's GPUs, by index."""
+        return [gpu["uuid"] for gpu in self._tree["gpus"]]
+
     def kernel_line(self, text: str) -> None:
         """The driver prints a line."""
         since_boot_us = int((time.monotonic() - self._started) * 1e6)

@@ -9,7 +9,7 @@ from hack.sim.cluster.fleet.fleet_health import Fault
 from hack.sim.demo.ledger import until
 from hack.sim.demo.outcome import DWELL_S, TIMEOUT_S, Outcome, phase
 from hack.sim.demo.stage import Stage
-from rules.api.names import CONDITION_NEEDS_RESET, CONDITION_NEEDS_RESTART
+from rules.api.names import CONDITION_NEEDS_RESTART
 from rules.api.quarantine import Phase
 from rules.catalog.reason import Action
 
@@ -41,7 +41,7 @@ async def reset_heals(stage: Stage) -> Outcome:
     node = stage.cast.reset
     ledger = stage.ledger
     await stage.health.fail(node, NEEDS_RESET)
-    asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=TIMEOUT_S)
+    asked = await until(lambda: ledger.resets(node), within_s=TIMEOUT_S)
     empty = not ledger.running_on(node, "serving")
     await asyncio.sleep(DWELL_S / 3)
     await stage.health.healthy(node)
@@ -49,12 +49,12 @@ async def reset_heals(stage: Stage) -> Outcome:
     return Outcome(
         true=asked and empty and released and _steps(stage, node) == ["ResetGPU"],
         text=f"{_ladder(stage, node)}, {'node empty' if empty else 'PODS LEFT'} at the reset",
-        path="Node condition",
+        path="Job",
     )
 
 
 async def reset_does_not_heal(stage: Stage) -> Outcome:
-    """Nobody sees the reset that was asked for: the ladder climbs to a reboot, each step once."""
+    """The reset does not heal: the ladder climbs to a reboot, each step once."""
     node = stage.cast.climbs
     ledger = stage.ledger
     await stage.health.fail(node, NEEDS_RESET)
@@ -79,7 +79,7 @@ async def load_finds_more(stage: Stage) -> Outcome:
     await stage.health.fail(node, NEEDS_RESET)
     await until(lambda: ledger.quarantined(node), within_s=TIMEOUT_S)
     await stage.health.keep_evidence(node)
-    await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESET), within_s=2 * TIMEOUT_S)
+    await until(lambda: ledger.resets(node), within_s=2 * TIMEOUT_S)
     await stage.health.healthy(node)
     asked = await until(lambda: ledger.asks(node, CONDITION_NEEDS_RESTART), within_s=TIMEOUT_S)
     if asked:
@@ -91,6 +91,45 @@ async def load_finds_more(stage: Stage) -> Outcome:
         true=asked and released and ladder and tests == ["Failed", "Passed"],
         text=f"{_ladder(stage, node)}, tests {', '.join(tests) or 'none'}",
         path="Job",
+    )
+
+
+MICROCONTROLLER_HALT = "NVRM: Xid (PCI:0000:9d:00): 62, pid=2763, 0c83(1870) 00000000 00000000"
+_HALTED = 4
+"""Index of the GPU at that address."""
+
+
+async def one_gpu_reset(stage: Stage) -> Outcome:
+    """One GPU of a DRA node fails: its pod leaves, the others run on while it is reset."""
+    node, device = stage.cast.dra, f"gpu-{_HALTED}"
+    agent, devices, ledger = stage.agents[node], stage.devices, stage.ledger
+    before = devices.holders()
+    agent.edit({"gpus": {_HALTED: {"recovery_action": 1}}})
+    agent.kernel_line(MICROCONTROLLER_HALT)
+    isolated = await until(lambda: devices.tainted == {device}, within_s=TIMEOUT_S)
+    asked = await until(lambda: ledger.resets(node), within_s=TIMEOUT_S)
+    agent.edit({"gpus": {_HALTED: {"recovery_action": 0}}})
+    released = await until(lambda: _released(stage, node), within_s=TIMEOUT_S)
+    offered = await until(
+        lambda: not devices.tainted and device in devices.holders().values(), within_s=TIMEOUT_S
+    )
+    after = devices.holders()
+    left = sorted(gpu for uid, gpu in before.items() if uid not in after)
+    untouched = node not in ledger.unschedulable_at
+    return Outcome(
+        true=isolated
+        and asked
+        and released
+        and offered
+        and untouched
+        and left == [device]
+        and _steps(stage, node) == ["ResetGPU"],
+        text=(
+            f"{len(before) - len(left)} pods stayed, the pod of {', '.join(left) or 'no GPU'} "
+            f"left, {_ladder(stage, node)}, {device} "
+            f"{'offered again' if offered else 'NOT offered'}"
+        ),
+        path="kernel line",
     )
 
 

@@ -36,6 +36,7 @@ from hack.sim.cluster.fleet.fleet import (
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.resource import CONFIGMAPS, LEASES, NODES
 from hack.sim.cluster.server import SimulatedApiServer
+from hack.sim.demo.devices import Devices
 from hack.sim.demo.ledger import Ledger, until
 from hack.sim.demo.mending import Machines, TestBench
 from hack.sim.demo.programs import ANY_PORT, DemoAgent, Program
@@ -47,7 +48,13 @@ from rules.policy.reader import load_policy
 CHECKOUT = Path(__file__).resolve().parents[3]
 POLICY_FILE = Path(__file__).with_name("policy.yaml")
 MACHINES_FILE = Path(__file__).with_name("machines.yaml")
-COMPONENTS = ("repair-node-conditions", "repair-cluster-api", "validate")
+COMPONENTS = (
+    "devices",
+    "repair-cluster-api",
+    "repair-node-conditions",
+    "repair-reset-gpu-job",
+    "validate",
+)
 """Components of the installation that the demo's policy needs."""
 PLAYED = frozenset({"ConfigMap", "DaemonSet", "Deployment", "PodTemplate"})
 """Kinds of the installation that the demo plays itself: the programs run as processes."""
@@ -81,13 +88,15 @@ class Cast:
     reset: str
     climbs: str
     tested: str
+    dra: str
+    """Offers its GPUs through DRA."""
 
     @property
     def with_agents(self) -> tuple[str, ...]:
         """The nodes that run a real agent."""
         return (
             self.training, self.program, self.memory, self.hot, self.worn, self.linked,
-            self.protected,
+            self.protected, self.dra,
         )  # fmt: skip
 
 
@@ -108,20 +117,25 @@ def cast_of(names: Sequence[str], protected: str) -> Cast:
         reset=serve[3],
         climbs=serve[4],
         tested=serve[6],
+        dra=next(n for n in names if n.startswith("dra")),
     )
 
 
 def fleet(nodes: int) -> Fleet:
-    """Half of the nodes train in gangs of two, the others serve; one service must not move."""
-    training = nodes // 2
+    """Half of the nodes train in gangs of two, the others serve; one service must not move, and
+    one node offers its GPUs through DRA.
+    """
+    training = (nodes - 1) // 2
+    serving = nodes - training - 3
     gangs = tuple(
         Gang(name=f"llm-{number}", pods=2, pool="train") for number in range((training - 1) // 2)
     )
     return Fleet(
         pools=(
             Pool(name="train", nodes=training, rack_size=8),
-            Pool(name="serve", nodes=nodes - training - 2, rack_size=8),
+            Pool(name="serve", nodes=serving, rack_size=8),
             Pool(name="solo", nodes=2, gpus=8, rack_size=8),
+            Pool(name="dra", nodes=1, gpus=0),
         ),
         workloads=(
             CNI,
@@ -129,7 +143,7 @@ def fleet(nodes: int) -> Fleet:
             DCGM_EXPORTER,
             *gangs,
             Serving(
-                name="chat", replicas=(nodes - training - 2) * 4, pool="serve", gpus=1,
+                name="chat", replicas=serving * 4, pool="serve", gpus=1,
                 budget=Budget(max_unavailable="25%"),
             ),
             Serving(
@@ -239,6 +253,11 @@ class Stage:
             agent = DemoAgent(node, number, self.folder, self.kubeconfig, boot)
             self.agents[node] = agent
             agent.program.start()
+        self.devices = Devices(self.server.client, self.ledger, self.cast.dra)
+        gpus = self.agents[self.cast.dra].uuids
+        await self.devices.install(gpus)
+        allocating = asyncio.create_task(self.devices.run())
+        self._stack.callback(allocating.cancel)
         self.remediator = Program(
             ["remediator.cli", "run", "--policy", str(self._policy_file), "--kubeconfig",
              str(self.kubeconfig), "--listen", ANY_PORT, "--page-listen", ANY_PORT],
@@ -254,6 +273,10 @@ class Stage:
                 + "\n".join(self.agents[node].program.tail() for node in silent)
             )
 
+        if not await until(
+            lambda: len(self.devices.holders()) == len(gpus), within_s=READY_WITHIN_S
+        ):
+            raise RuntimeError(f"the pods that claim GPUs of {self.cast.dra} did not start")
         if not await until(lambda: self._led, within_s=READY_WITHIN_S, step=self._look_for_leader):
             raise RuntimeError(f"the remediator does not lead\n{self.remediator.tail()}")
         # It listens before it campaigns.
