@@ -25,8 +25,8 @@ _SPACE: Final = "machines"
 _TEST_S: Final = 2.0
 """How long a test takes here; on a node of eight GPUs it is some minutes."""
 _LOOK_S: Final = 0.1
-_RESET_S: Final = 1.0
-RESET_TEMPLATE: Final = "gpuward-reset-gpu"
+_RESET: Final = {"finish-after": "1", "exit-code": "0"}
+_RESET_TEMPLATE: Final = "gpuward-reset-gpu"
 _PASSES: Final = {"verdict": "pass", "message": "Every check passed."}
 _FAILS: Final = {
     "verdict": "fail",
@@ -35,9 +35,6 @@ _FAILS: Final = {
         {"id": "memory", "gpu": "4", "verdict": "fail", "value": 3, "unit": "wrong values"}
     ],
 }
-
-
-_RESET: Final = {"finish-after": str(_RESET_S), "exit-code": "0"}
 
 
 class TestBench:
@@ -63,7 +60,7 @@ class TestBench:
                 "containers": [{"name": "validate", "image": "registry.example/gpuward:demo"}],
             }
         }
-        for name in (VALIDATE_TEMPLATE, RESET_TEMPLATE):
+        for name in (VALIDATE_TEMPLATE, _RESET_TEMPLATE):
             body = {"metadata": {"name": name}, "template": pod}
             await self._client.create(POD_TEMPLATES, body, self._namespace)
 
