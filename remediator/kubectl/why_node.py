@@ -49,6 +49,13 @@ def taint_lines(look: NodeLook, session: QuarantineView | None) -> Iterator[str]
         yield f"session {note.session} has ended: the remediator removes its taint and cordon"
 
 
+def domain_lines(look: NodeLook) -> Iterator[str]:
+    """The NVLink domain of the node and the jobs that use it."""
+    if look.node is not None and (domain := look.node.labels.get(names.LABEL_NVLINK_DOMAIN)):
+        yield f"NVLink domain {domain}"
+        yield from look.compute_domains
+
+
 def device_lines(session: QuarantineView | None) -> Iterator[str]:
     """The isolated devices with their taints, or why the node is isolated instead."""
     if session is None:

@@ -28,7 +28,7 @@ _REPAIR: Final = {
     Action.REPLACE_NODE: "replace the GPU or the node: open a case with the vendor",
     Action.INVESTIGATE: "investigate, starting with the evidence",
     Action.DRAIN_P2P: "stop workloads with peer-to-peer traffic, then reset the GPU",
-    Action.RECOVER_IMEX_DOMAIN: "recover the IMEX domain of the rack",
+    Action.RECOVER_IMEX_DOMAIN: "restart the IMEX daemons of the rack or ComputeDomain",
     Action.RESTART_FABRIC_MANAGER: "restart the fabric manager",
     Action.RUN_DIAGNOSTICS: "run diagnostics under load",
     Action.CHECK_MECHANICALS: "check seating, cables and cooling",

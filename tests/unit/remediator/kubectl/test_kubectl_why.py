@@ -1,6 +1,7 @@
 """`kubectl gpuward why`: short, bounded, and a reason for every silence."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.causes import cause_of
 from rules.session.external import external_of
+from tests.support.cluster.provider_definitions import definition
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look, summary
@@ -247,3 +249,30 @@ def test_a_driver_released_on_request_is_not_reported_as_a_silent_agent() -> Non
     message = summary(look(gpu_health(NAME, sources=[released]), on=upgraded))
     assert "the agent closed the driver 3m ago on request: the GPU Operator is" in message
     assert "kubectl get pods -A" not in message
+
+
+def test_the_jobs_of_the_nvlink_domain_are_named(tmp_path: Path) -> None:
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    group, kind = "resource.nvidia.com", "ComputeDomain"
+    made = definition(group, "v1beta1", kind, scope="Namespaced", spec=anything, status=anything)
+    domains = r.Resource(group, "v1beta1", "computedomains", True, kind)
+
+    def fill_domain(hosted: HostedServer) -> None:
+        load(hosted, r.NODES, node("gpu-1", labels={"gpuward.io/nvlink-domain": "d1"}))
+        hosted.run(hosted.server.client.create(r.CUSTOM_RESOURCE_DEFINITIONS, made))
+        nodes = [{"name": "gpu-1", "status": "NotReady"}, {"name": "gpu-2", "status": "Ready"}]
+        for name, members in (("llm", nodes), ("other", nodes[1:])):
+            body = {
+                "apiVersion": domains.api_version,
+                "kind": kind,
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {},
+                "status": {"status": "NotReady", "nodes": members},
+            }
+            load(hosted, domains, body)
+
+    with cluster(tmp_path, fill_domain) as kubectl:
+        _, out, _ = kubectl("why", "gpu-1")
+    assert "domain   NVLink domain d1" in out
+    assert "ComputeDomain default/llm (NotReady, 2 nodes, this one NotReady)" in out
+    assert "default/other" not in out
