@@ -64,12 +64,14 @@ def _check(path: str) -> int:
     found = policy_file.given_policy(path)
     if isinstance(found, Policy):
         source = _named(path)
-        sys.stdout.write(f"{source}: valid, mode {found.mode}\n")
-        for note in reader.unknown_reasons(found):
-            sys.stderr.write(f"{source}: note: {note}\n")
-        for asked in components.asked_components(found):
-            then = "kubectl gpuward preflight shows whether it is installed"
-            sys.stderr.write(f"{source}: note: {asked.sentence}; {then}\n")
+        for one in found.policies:
+            at = f"{source}: policy {one.name}" if len(found.policies) > 1 else source
+            sys.stdout.write(f"{at}: valid, mode {one.mode}\n")
+            for note in reader.unknown_reasons(one):
+                sys.stderr.write(f"{at}: note: {note}\n")
+            for asked in components.asked_components(one):
+                then = "kubectl gpuward preflight shows whether it is installed"
+                sys.stderr.write(f"{at}: note: {asked.sentence}; {then}\n")
         return 0
     return _wrong(found)
 
@@ -89,7 +91,7 @@ def _rbac(path: str, output: str | None) -> int:
     found = policy_file.given_policy(path)
     if not isinstance(found, Policy):
         return _wrong(found)
-    needs = components.repair_needs(found.repair)
+    needs = components.repair_needs(*(one.repair for one in found.policies))
     listed = ", ".join(needs.components) or "none"
     source = _named(path)
     sys.stderr.write(f"{source}: needs these components of shipped adapters: {listed}\n")
@@ -121,7 +123,8 @@ def _show(path: str | None) -> int:
     found = policy_file.given_policy(path) if path else Policy()
     if not isinstance(found, Policy):
         return _wrong(found)
-    sys.stdout.write(yaml.safe_dump(policy.effective_view(found), sort_keys=False))
+    views = map(policy.effective_view, found.policies)
+    sys.stdout.write(yaml.safe_dump_all(views, sort_keys=False))
     return 0
 
 

@@ -142,6 +142,11 @@ class Metrics:
             "reports it.",
             "node why",
         )
+        self.node_policy = self._gauge(
+            "gpuward_node_policy",
+            "1 for the policy of this node and its mode, where the file has pools.",
+            "node policy mode",
+        )
 
     def _drain(self) -> None:
         self.evictions = self._counter(
@@ -284,6 +289,10 @@ def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
     for session in sessions:
         by_node.setdefault(session.spec.node_name, []).append(session)
     pauses = snapshot.pauses.values()
+    metrics.node_policy.clear()
+    for name, each in snapshot.nodes.items() if len(snapshot.policy.policies) > 1 else ():
+        in_force = snapshot.policy_of(each)
+        metrics.node_policy.labels(name, in_force.name, str(in_force.mode)).set(1)
     for name, health in snapshot.healths.items():
         if (node := snapshot.nodes.get(name)) is not None:
             past, policy = by_node.get(name, ()), snapshot.policy_of(node)

@@ -44,7 +44,7 @@ DOCS: Final = "http://localhost:9414/"
 _LACKS: Final = "without it what the policy asks for does not happen"
 
 
-def _read(path: tuple[str, ...], start: str = "$.Values.policy") -> str:
+def _read(path: tuple[str, ...], start: str = "$policy") -> str:
     """A value of the policy; sections that are left out are none."""
     for key in path:
         start = f"({start}).{key}"
@@ -62,7 +62,7 @@ def _is_off(path: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def _refused(need: Need) -> str:
     """Refuses a policy whose value asks for a component that is off."""
-    start, opened, closed, key = "$.Values.policy", "", "", ".".join(need.path)
+    start, opened, closed, key = "$policy", "", "", ".".join(need.path)
     path, named = need.path, ""
     if ANY in path:
         at = path.index(ANY)
@@ -82,13 +82,16 @@ def _refused(need: Need) -> str:
     )
 
 
+_KIND: Final = "apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\n"
 _POLICY: Final = Template(
-    "apiVersion: gpuward.io/v1alpha1\n"
-    "kind: QuarantinePolicy\n"
-    "mode: {{ .Values.mode }}\n"
-    "{{- with .Values.policy }}\n"
-    "{{- toYaml . | nindent 4 }}\n"
-    "{{- end }}\n" + "".join(map(_refused, NEEDS))
+    f"{_KIND}mode: {{{{ .Values.mode }}}}\n"
+    "{{- with .Values.policy }}\n{{- toYaml . | nindent 4 }}\n{{- end }}\n"
+    "{{- $policies := list .Values.policy }}\n{{- range $name, $pool := .Values.pools }}\n"
+    "{{- $policies = append $policies (mergeOverwrite (deepCopy $.Values.policy) $pool) }}\n"
+    f"---\n{_KIND}metadata: {{name: {{{{ $name }}}}}}\n{{{{- toYaml $pool | nindent 4 }}}}\n"
+    "{{- end }}\n{{- range $policy := $policies }}\n"
+    + "".join(map(_refused, NEEDS))
+    + "{{- end }}\n"
 )
 
 
@@ -224,6 +227,8 @@ profile: minimal
 mode: Shadow
 # All other keys of the policy, such as drain or budget; see docs/reference.md.
 policy: {{}}
+# Policies of pools by name: a nodeSelector and what differs; see docs/policy.md.
+pools: {{}}
 # Labels for all objects of the chart and for all pods.
 commonLabels: {{}}
 images:
@@ -353,6 +358,7 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
                 "profile": {"enum": ["minimal", *PROFILES]},
                 "mode": {"enum": ["Shadow", "Enforce"]},
                 "policy": _policy(),
+                "pools": {"type": "object", "additionalProperties": _policy(pool=True)},
                 "commonLabels": labels,
                 "images": _closed({"agent": image, "remediator": image, "pullSecrets": _OBJECTS}),
                 "agent": _closed(pods),
@@ -367,13 +373,14 @@ def schema(switches: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _policy() -> dict[str, Any]:
+def _policy(*, pool: bool = False) -> dict[str, Any]:
     """The policy's own schema, so that a slip in a key or a duration is refused by Helm and not
-    found in the remediator's log. `mode` has a place of its own.
+    found in the remediator's log. `mode` has a place of its own, except in a pool.
     """
-    known = {key: _bare(each) for key, each in policy_schema()["properties"].items()}
-    del known["apiVersion"], known["kind"], known["metadata"], known["mode"]
-    return _closed({**known, "mode": {"enum": ["set the value mode instead"]}})
+    away = {"apiVersion", "kind", "metadata", *(("budget", "limits") if pool else ())}
+    found = policy_schema()["properties"].items()
+    mode = {} if pool else {"mode": {"enum": ["set the value mode instead"]}}
+    return _closed({**{key: _bare(each) for key, each in found if key not in away}, **mode})
 
 
 def _bare(schema: Any) -> Any:

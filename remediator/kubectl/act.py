@@ -30,7 +30,7 @@ from rules.api.quarantine import (
 )
 from rules.api.timestamps import TimeFormat
 from rules.policy import section
-from rules.policy.policy import Policy, by_accident, shadow_of
+from rules.policy.policy import Policy, by_accident
 from rules.session import exclusions
 from rules.session.repair import ladder, readiness
 from rules.text.printable import count, printable
@@ -68,6 +68,8 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
             "once; name another step with --step, or repair the node by hand"
         )
     policy = (await in_force.policy_in_force(cluster, options.namespace)).policy
+    node = await cluster.readable(cluster.node(name))
+    policy = policy.of(node.labels) if policy is not None and node is not None else policy
     if policy is not None and not by_accident(policy):  # of that one nobody knows what it repairs
         if policy.repair.mode == "Off":
             raise CommandError("the policy switches repair off (repair.mode is Off)")
@@ -78,7 +80,6 @@ async def approve(cluster: Cluster, options: argparse.Namespace, terminal: Termi
         if why is not None:
             raise CommandError(f"{step} {why}; name another step with --step")
     begins = repair_begins(session, step)
-    node = await cluster.readable(cluster.node(name))
     waits = await in_force.blocker_of(cluster, options, node) if node is not None else ""
     held = session.spec.hold or (node is not None and names.ANNOTATION_HOLD in node.annotations)
     if held and not waits:
@@ -232,7 +233,7 @@ async def pause(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> s
 
 def _in_shadow(policy: Policy | None) -> str:
     """What a pause is worth while nothing is touched anyway."""
-    if shadow_of(policy) is None:
+    if policy is None or Mode.ENFORCE in policy.modes:
         return ""
     return "the policy is Shadow: the pause has an effect only in mode Enforce"
 

@@ -282,7 +282,7 @@ def of_policy(policy: Policy | None, nodes: Collection[NodeView]) -> list[str]:
     """That somebody chose Shadow, or that it leaves some of these nodes out."""
     if policy is None or by_accident(policy):
         return []
-    lines = [_IN_SHADOW] if policy.mode == Mode.SHADOW else []
+    lines = [_IN_SHADOW] if Mode.ENFORCE not in policy.modes else []
     # A selector that was narrowed by mistake looks like a fleet that is well.
     selects = selectors.parse_selector(policy.node_selector)
     if left := sum(not selects(node.labels) for node in nodes):
@@ -299,7 +299,7 @@ async def blocker_of(cluster: Cluster, options: argparse.Namespace, node: NodeVi
     clause; "" if nothing is known to block it.
     """
     found = await policy_in_force(cluster, options.namespace)
-    policy, unsure = found.policy, ""
+    policy, unsure = found.policy and found.policy.of(node.labels), ""
     if policy is None:
         unsure = (
             f"; {found.doubt}"
@@ -311,7 +311,7 @@ async def blocker_of(cluster: Cluster, options: argparse.Namespace, node: NodeVi
         )
     elif (texts := shadow_of(policy)) is not None and by_accident(policy):
         return (
-            f"; {texts.state}: the node is unchanged until it reads one. Until then, keep new "
+            f"; {texts.state}: the node is unchanged until {texts.ended_by}. Until then, keep new "
             f"pods off with kubectl cordon {node.name}"
         )
     elif texts is not None:

@@ -218,7 +218,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         ),
         pauses=tuple(sorted(pauses, key=lambda pause: pause.metadata.name)),
         agents=None if agents is None else tuple(agents),
-        policy=policy.policy,
+        policy=policy.policy.of(node.labels) if policy.policy and node else policy.policy,
         leader=leader,
         compute_domains=tuple(domains or ()),
         unknown=tuple(dict.fromkeys(unknown)),

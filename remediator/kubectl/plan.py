@@ -6,18 +6,19 @@ nothing: dry runs do not add up, so each pod answers for itself.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from remediator.controller import drain_reads
-from remediator.kubectl import command, node_state
+from remediator.kubectl import command, node_state, plan_table
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by
+from remediator.kubectl.plan_table import NodePlan
 from remediator.view import operators
-from rules.api import names, quarantine, requests, selectors
+from rules.api import quarantine, requests, selectors
 from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.pods import OwnerView, PodView
 from rules.api.quarantine import Mode, Phase
@@ -32,7 +33,7 @@ from rules.drain.gangs import gangs_of
 from rules.drain.memory import DrainMemory, answered
 from rules.drain.plan import plan_drain
 from rules.fleet.forecast import Forecast, NodeForecast
-from rules.policy.policy import Policy
+from rules.policy.policy import Policy, with_mode
 from rules.session import drain_scope, exclusions, external, isolation, observation
 from rules.session.causes import (
     actionable,
@@ -48,7 +49,6 @@ from rules.text.printable import count, printable
 
 _BEFORE_ITS_END: Final = {"", Phase.PENDING, Phase.MARKED, Phase.DRAINING}
 """Phases of a session whose node is to be drained, or is being drained."""
-_SHOWN_BLOCKS: Final = 3
 _BY_DEFAULTS: Final = (
     "the plan is for mode Enforce with default limits; a running remediator uses the last policy "
     "that it read, which may have mode Enforce"
@@ -59,33 +59,6 @@ _IN_SHADOW: Final = (
 )
 _TAINTS: Final = {"CordonAndTaint": "cordon and taint", "Taint": "taint", "Cordon": "cordon"}
 _UNDRAINED: Final = "level Cordon: pods stay until the causes close"
-
-
-class NodePlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One node: what would be done, why not more, what its pods answer; printed by `-o json`."""
-
-    api_version: str = names.API_VERSION
-    kind: str = "GPUNodePlan"
-    metadata: dict[str, str]
-    would: str
-    then: str = ""
-    """What comes after a wait; the answers of its pods are about that."""
-    reason: str = ""
-    because: str = ""
-    blocked_by: str = ""
-    """What holds it back, a reason of `rules.catalog.why_not`; "" where nothing does."""
-    evictable: int = 0
-    blocked: tuple[str, ...] = ()
-    left: int = 0
-    repair: str = ""
-    """Where the repair ladder would begin after the drain."""
-    people: tuple[str, ...] = ()
-    """What people decided about the node: held, paused, opted out."""
-
-    @property
-    def node(self) -> str:
-        """Its name."""
-        return self.metadata["name"]
 
 
 async def plan(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> Answer:
@@ -99,8 +72,7 @@ async def planned(
     cluster: Cluster, policy: Policy, source: str, options: argparse.Namespace, *, in_force: bool
 ) -> Answer:
     """Return the plan for a policy; `source` names its origin, `in_force` whether it is in use."""
-    enforced = msgspec.structs.replace(policy, mode=Mode.ENFORCE)
-    snapshot = await _snapshot(cluster, enforced)
+    snapshot = await _snapshot(cluster, with_mode(policy, Mode.ENFORCE))
     for node in options.nodes:
         if node not in snapshot.nodes:
             await node_state.existing_node(cluster, node)
@@ -134,10 +106,12 @@ async def planned(
             plans.append(made)
     if options.output not in {None, "wide"}:
         return [msgspec.to_builtins(one) for one in plans]
-    lines = [f"{source}, mode {policy.mode}; {count(assessed.selected, 'node')} selected"]
+    modes = ", ".join(f"{p.name} {p.mode}" for p in policy.policies[1:])
+    modes = f"{policy.mode} (pools: {modes})" if modes else policy.mode
+    lines = [f"{source}, mode {modes}; {count(assessed.selected, 'node')} selected"]
     if not in_force:
         lines.append(_BY_DEFAULTS)
-    elif policy.mode == Mode.SHADOW:
+    elif Mode.SHADOW in policy.modes:
         lines.append(_IN_SHADOW)
     for line in assessed.lines:
         standing = f": {line.usage}, no further automatic quarantines" if line.usage else ""
@@ -152,9 +126,9 @@ async def planned(
         # A label that was mistyped must not look like a fleet that is well.
         none = f"no node that the policy selects has the labels {selector}"
         return "\n".join([*lines, "gpuward would do nothing" if shown or not selector else none])
-    lines += ["", _table(plans)]
+    lines += ["", plan_table.table(plans)]
     for one in plans:
-        if details := _details(one, wide=options.output == "wide"):
+        if details := plan_table.details(one, wide=options.output == "wide"):
             lines += ["", printable(one.node), *command.labelled("", details)]
     return "\n".join(lines)
 
@@ -198,38 +172,6 @@ async def _maintenance_leases(cluster: Cluster) -> dict[str, LeaseView]:
     return {}
 
 
-def _table(planned: Sequence[NodePlan]) -> str:
-    delayed = any(one.blocked_by for one in planned)
-    header = ["REASON", "PEOPLE", "EVICT", "BLOCKED", "LEFT"]
-    header = ["NODE", "WOULD", *(["WHY"] if delayed else []), *header]
-    rows = [
-        [
-            one.node,
-            f"{one.would}, then {one.then}" if one.then else one.would,
-            *([one.blocked_by] if delayed else []),
-            one.reason,
-            ", ".join(one.people),
-            str(one.evictable),
-            str(len(one.blocked)),
-            str(one.left),
-        ]
-        for one in planned
-    ]
-    return command.table(header, rows)
-
-
-def _details(one: NodePlan, *, wide: bool) -> list[str]:
-    """Why it waits and what blocks it."""
-    lines = [one.because] if one.because else []
-    blocked = one.blocked if wide else one.blocked[:_SHOWN_BLOCKS]
-    lines += [f"blocked: {text}" for text in blocked]
-    if len(one.blocked) > len(blocked):
-        lines.append(f"and {len(one.blocked) - len(blocked)} more blocks: -o wide")
-    if one.repair:
-        lines.append(one.repair)
-    return lines
-
-
 async def _node_plan(
     cluster: Cluster,
     found: NodeForecast,
@@ -244,7 +186,9 @@ async def _node_plan(
     people = operators.part_of_people(
         node, session, snapshot.pauses.values(), snapshot.now, health
     )
-    step = msgspec.structs.replace(_next_step(found, snapshot), people=people)
+    name_of_policy = snapshot.policy_of(node).shown_name or msgspec.UNSET
+    step = _next_step(found, snapshot)
+    step = msgspec.structs.replace(step, people=people, policy=name_of_policy)
     if session is None:
         reason = _asking(snapshot, name)
         if not reason and not found.not_quarantined:
@@ -272,8 +216,9 @@ def _asking(snapshot: FleetSnapshot, name: str) -> str:
     node = snapshot.nodes.get(name)
     if node is None:
         return ""
-    incidents = external.external_of(node, snapshot.policy, snapshot.now, {}).incidents
-    asking = actionable(snapshot.healths.get(name), incidents, snapshot.policy)
+    policy = snapshot.policy_of(node)
+    incidents = external.external_of(node, policy, snapshot.now, {}).incidents
+    asking = actionable(snapshot.healths.get(name), incidents, policy)
     return asking[0].reason if asking else ""
 
 
@@ -288,12 +233,12 @@ def _repair(snapshot: FleetSnapshot, session: QuarantineView) -> str:
         for other in snapshot.quarantines.values()
         if other.spec.node_name == node.name and other.name != session.name
     )
-    health = snapshot.healths.get(node.name)
-    found = ladder.rungs(session, others, causes, health, snapshot.policy, snapshot.now)
+    health, policy = snapshot.healths.get(node.name), snapshot.policy_of(node)
+    found = ladder.rungs(session, others, causes, health, policy, snapshot.now)
     first = next((rung for rung in found if rung.state == ladder.NEXT), None)
     if first is None:
         return "repair: no step of the ladder is left for it" if found else ""
-    how = "asked" if snapshot.policy.repair.mode == "Auto" else "proposed to you, then asked"
+    how = "asked" if policy.repair.mode == "Auto" else "proposed to you, then asked"
     return f"repair: {first.step} would be {how} of {first.adapter} once it is drained"
 
 
@@ -348,6 +293,7 @@ async def _probe(
     pdbs = await cluster.once("PDBs", cluster.pdbs)
     asking = causes_in_effect(session, snapshot)
     health = snapshot.healths.get(session.spec.node_name)
+    policy = snapshot.policy_of(snapshot.nodes.get(session.spec.node_name))
     look = DrainInput(
         node=session.spec.node_name,
         session=session.name,
@@ -362,11 +308,11 @@ async def _probe(
         no_room=await _no_room(cluster, snapshot, session, pods),
         severity=worst(asking),
         dry_run=True,
-        scope=drain_scope.in_effect(session, asking, health, snapshot.policy).scope,
+        scope=drain_scope.in_effect(session, asking, health, policy).scope,
         accused=drain_scope.accused_gpus(session, health),
     )
     memory = DrainMemory()
-    first = plan_drain(look, snapshot.policy, memory, snapshot.now)
+    first = plan_drain(look, policy, memory, snapshot.now)
     by_uid = {pod.metadata.uid: pod for pod in pods}
     for eviction in first.evict:
         pod = by_uid[eviction.uid]
@@ -379,7 +325,7 @@ async def _probe(
                 forbidden=True,
             )
         memory = answered(memory, eviction, outcome)
-    return plan_drain(look, snapshot.policy, memory, snapshot.now)
+    return plan_drain(look, policy, memory, snapshot.now)
 
 
 async def _no_room(

@@ -283,7 +283,7 @@ async def _capacity(cluster: Cluster, namespace: str) -> Capacity:
     nothing = BudgetBook(Budget())
     if found.policy is None and found.doubt:
         return Capacity({}, nothing, found.doubt)
-    if found.policy is not None and policy.mode == Mode.SHADOW:
+    if found.policy is not None and Mode.ENFORCE not in policy.modes:
         return Capacity({}, nothing)  # what is only played makes no node unavailable
     try:
         nodes = await cluster.nodes(policy.node_selector)

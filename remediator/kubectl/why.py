@@ -185,6 +185,7 @@ def why_lines(look: NodeLook, *, wide: bool = False) -> list[str]:
         *command.labelled("taints", why_node.taint_lines(look, session)),
         *command.labelled("devices", why_node.device_lines(session)),
         *command.labelled("domain", why_node.domain_lines(look)),
+        *command.labelled("policy", why_node.policy_lines(look)),
         *command.labelled("notes", why_node.kept_lines(look)),
         *command.labelled("earlier", _history(look)),
         *command.labelled("unknown", look.unknown),

@@ -227,6 +227,12 @@ def quiet_lines(look: NodeLook) -> Iterator[str]:
         yield from _not_opened(look, found)
 
 
+def policy_lines(look: NodeLook) -> Iterator[str]:
+    """Yield the policy of the node and its mode, where the file has pools."""
+    if look.policy is not None and look.policy.shown_name:
+        yield f"{look.policy.name}, mode {look.policy.mode}"
+
+
 def left_to_people(look: NodeLook) -> bool:
     """Whether something is wrong with the node in service that only an operator would act on."""
     if look.session is not None or look.health is None or look.node is None or look.stale:

@@ -293,6 +293,9 @@ def _taints(node: NodeView) -> Iterator[str]:
 
 
 def _notes(node: NodeView, state: PageState) -> Iterator[str]:
+    policy = state.snapshot.policy_of(node)
+    if policy.shown_name:
+        yield f"Policy: {policy.name}, mode {policy.mode}."
     if clock := operators.clock_message(node, state.known(node.name), state.now):
         yield sentence(clock)
     if reason := node.annotations.get(names.ANNOTATION_HOLD):

@@ -116,10 +116,12 @@ class RepairNeeds:
     """Files of a component for custom adapters, by name; {} if none is needed."""
 
 
-def repair_needs(repair: Repair) -> RepairNeeds:
-    """Return the needs of all steps and custom adapters of the policy."""
-    shipped = sorted({each.adapter for each in repair.steps.values() if each.adapter in ADAPTERS})
-    actions = tuple(adapter.action for _, adapter in sorted(repair.adapters.items()))
+def repair_needs(*repairs: Repair) -> RepairNeeds:
+    """Return the needs of all steps and custom adapters of the policies."""
+    steps = (each for repair in repairs for each in repair.steps.values())
+    shipped = sorted({each.adapter for each in steps if each.adapter in ADAPTERS})
+    own = (repair.adapters.items() for repair in repairs)
+    actions = tuple(adapter.action for some in own for _, adapter in sorted(some))
     return RepairNeeds(
         components=tuple(
             folder_of(name) for name in shipped if needs_component(actions_of(ADAPTERS[name]))

@@ -215,6 +215,11 @@ class Policy(Section, frozen=True, kw_only=True):
         return self.metadata.name
 
     @property
+    def shown_name(self) -> str:
+        """The name where the file has several policies; else ""."""
+        return self.name if self.name != FLEET or len(self.policies) > 1 else ""
+
+    @property
     def policies(self) -> "tuple[Policy, ...]":
         """The fleet policy, then those of its pools."""
         return (self,)
