@@ -150,10 +150,10 @@ async def test_why_fleet_and_list_report_a_leader_without_rights(fleet, tmp_path
         await fleet.health.fail("gpu-0001", XID_79)
         await lease_has(fleet, "gpuward.io/unable", "the remediator may not open a session")
         why = await kubectl(fleet, "why", "gpu-0001")
-        assert "nothing: the leading remediator cannot act, for" in why
+        assert "nothing: the leading remediator cannot act (for" in why
         assert "the remediator may not open a session for the node (403" in why
         assert "after it can act: a session opens within seconds" in why
-        assert "cannot act, since" in await kubectl(fleet, "fleet")
+        assert "the leader of gpuward-remediator cannot act" in await kubectl(fleet, "fleet")
         assert "leads and cannot act" in await kubectl(fleet, "preflight")
         lost.times = 0
         await phase(fleet, "gpu-0001", "Quarantined")
