@@ -100,6 +100,8 @@ def typed(there: Kubectl, printed: Printed, home: Path) -> str:
     )  # fmt: skip
     if done.returncode == 0 or any(kind in printed.text for kind in OTHERS_KINDS):
         return ""
+    if "diff" in arguments and done.returncode == 1 and not done.stderr:
+        return ""  # the manifests differ from what is there
     if verb == "taint" and "not found" in done.stderr:
         return ""  # it takes off what is not on the node here
     if "<" in printed.text and "NotFound" in done.stderr:
