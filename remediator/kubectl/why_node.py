@@ -17,6 +17,7 @@ from rules.catalog.why_not import WhyNot
 from rules.fleet import node_health
 from rules.session import causes, exclusions, halts, isolation, observation
 from rules.session.history import NotOpened, Opening
+from rules.session.repair import ladder
 from rules.session.status import blocked_by
 
 OVERDUE_S: Final = 60.0
@@ -188,7 +189,9 @@ def health_lines(look: NodeLook) -> Iterator[str]:
 def _released(look: NodeLook, source: SourceStatus) -> str:
     since = f" {look.times.ago(source.since)}" if source.since else ""
     owner = exclusions.working_owner(look.node, None, look.now) if look.node is not None else ""
-    why = owner or "an operator requested it"
+    step = ladder.under_way(look.session.status) if look.session is not None else None
+    repair = f"{step.step} of session {look.session.name}" if step and look.session else ""
+    why = owner or repair or "an operator requested it"
     return (
         f"the agent closed the driver{since} on request: {why}; it opens the driver again "
         "afterwards, after two hours at the latest"

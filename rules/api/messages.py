@@ -187,7 +187,7 @@ _GPU_PODS: Final = frozenset({DrainScope.GPU_PODS, DrainScope.HOLDERS})
 
 def holders_unknown(pods: Sequence[str]) -> str:
     """Return which pods leave because it is not known which GPUs they use, as a clause."""
-    return f"it is not known which GPUs {name_list(pods)} uses" if pods else ""
+    return f"it is not known which GPUs are used by {name_list(pods)}" if pods else ""
 
 
 def staying_clause(drain: DrainStatus | None) -> str:

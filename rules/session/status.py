@@ -1,6 +1,4 @@
-"""Changes of a session's status: phases, conditions, timeline, reports of refused writes. Pure
-struct-to-struct functions.
-"""
+"""Change a session's status: phases, conditions, timeline and reports of refused writes."""
 
 from collections.abc import Iterable, Iterator, Set
 from typing import Any, Final
