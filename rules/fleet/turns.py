@@ -121,14 +121,19 @@ def budget_book(
     mode = mode or policy.modes[0]
     census = (memory or FleetMemory()).census
     census.update(snapshot.nodes, policy)
-    taken = {
-        s.spec.node_name: isolated_share(s, node)
-        for s in snapshot.counted.values()
+    taken = dict.fromkeys(snapshot.reserved, 1.0)
+    for session in snapshot.counted.values():
+        node = snapshot.nodes.get(session.spec.node_name)
         # Sessions in Shadow count in a Shadow budget only.
-        if observation.is_open(s) and s.status.phase in STARTED and s.status.mode == mode
-        if (node := snapshot.nodes.get(s.spec.node_name)) is not None
-    }
-    taken |= {name: taken.get(name, 1.0) for name in snapshot.reserved}
+        if (
+            node is not None
+            and observation.is_open(session)
+            and session.status.phase in STARTED
+            and session.status.mode == mode
+        ):
+            # The largest share counts, until a second session of the node is merged.
+            share = isolated_share(session, node)
+            taken[node.name] = max(share, taken.get(node.name, 0.0))
     return census.selected, census.book(taken, policy, snapshot.now)
 
 
