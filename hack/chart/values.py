@@ -1,7 +1,5 @@
-"""What an installer of the chart may set, and where it goes into the objects.
-
-Pure. `with_choices` replaces in a build what is the installer's choice; `switches` are the
-conditions under which objects differ; `default_values` and `schema` say the same to Helm.
+"""Values of the chart: `with_choices` puts them into a build, `switches` are the conditions under
+which objects differ, `default_values` and `schema` describe them to Helm. Pure.
 """
 
 import copy
