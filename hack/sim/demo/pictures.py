@@ -1,7 +1,7 @@
-"""`hack/screenshots`: pictures of the review page of a demo whose acts are over.
+"""`hack/screenshots`: take the pictures of the review page in the docs, after the demo has ended.
 
-Desktop and phone width, light and dark. Needs Chromium. The fleet and its times differ from one
-run to the next, so no check compares the pictures.
+Needs Chromium. The fleet and its times differ from one run to the next, so no check compares the
+pictures.
 """
 
 import argparse
@@ -58,31 +58,25 @@ async def _run(options: argparse.Namespace) -> None:
 async def _pictures(page: str, out: Path, *, tall: bool) -> None:
     pages = await _pages(page)
     async with Browser() as browser:
-        for dark in (False, True):
-            for name, path in pages.items():
-                await browser.look(**LOOK, dark=dark)
-                await browser.go(f"{page}{path}")
-                if tall:
-                    high = int(await browser.js("document.documentElement.scrollHeight"))
-                    await browser.look(**{**LOOK, "height": min(high, TALL)}, dark=dark)
-                await browser.picture(out / f"page-{name}-{'dark' if dark else 'light'}.png")
+        for name, path in pages.items():
+            dark = name.endswith("-dark")
+            await browser.look(**LOOK, dark=dark)
+            await browser.go(f"{page}{path}")
+            if tall:
+                high = int(await browser.js("document.documentElement.scrollHeight"))
+                await browser.look(**{**LOOK, "height": min(high, TALL)}, dark=dark)
+            await browser.picture(out / f"page-{name}.png")
 
 
 async def _pages(page: str) -> dict[str, str]:
     """Name of the picture to path; the node is that of the most urgent open session."""
     async with aiohttp.ClientSession() as plain, plain.get(f"{page}/api/fleet") as answer:
         opened = (await answer.json())["sessions"]
-    pages = {"fleet": "/", "history": "/history"}
-    if opened:
-        node = f"/nodes/{quote(opened[0]['session']['node'], safe='')}"
-        # Not one after the other: only another path loads a page.
-        pages = {
-            "fleet": "/",
-            "node": node,
-            "history": "/history",
-            "incidents": f"{node}#incidents-title",
-        }
-    return pages
+    if not opened:
+        return {"fleet-light": "/"}
+    node = f"/nodes/{quote(opened[0]['session']['node'], safe='')}"
+    # The fleet page is between the two: only another path loads a page.
+    return {"node-dark": node, "fleet-light": "/", "incidents-light": f"{node}#incidents-title"}
 
 
 if __name__ == "__main__":
