@@ -1,7 +1,6 @@
 """What each published field means and how large it may grow: the text of `kubectl explain`.
 
-Keyed by type and wire name. A field without an entry makes the generator fail, so a new field
-cannot appear undocumented or unbounded. Lengths are characters, counts are items.
+Keyed by type and wire name; each field needs an entry. Lengths are characters, counts items.
 """
 
 from hack.crds.record_fields import NODE_NAME, RECORD_FIELDS, Field
@@ -24,15 +23,13 @@ FIELDS: dict[str, Field] = {
     "PublisherPod.pod": Field("namespace/name of the agent's pod.", 512),
     "PublisherPod.podUID": Field("UID of that pod.", 64),
     "PublisherPod.heartbeat": Field(
-        "Last heartbeat of an agent without a pod: renewed every 5 minutes, valid for 12.",
-        40,
+        "Last heartbeat of an agent without a pod: renewed every 5 minutes, valid for 12.", 40
     ),
     "HealthStatus.nodeUID": Field("UID of the Node.", 64),
     "HealthStatus.bootID": Field("Boot of the node.", 64),
     "HealthStatus.observedAt": Field("Time of the newest observation.", 40),
     "HealthStatus.silentSince": Field(
-        "Since when the agent is silent; written by the remediator, removed by the agent.",
-        40,
+        "Since when the agent is silent; written by the remediator, removed by the agent.", 40
     ),
     "HealthStatus.agentVersion": Field("Version of the agent.", 64),
     "HealthStatus.rulesVersion": Field("Version of the rules and catalogs.", 64),
@@ -127,31 +124,26 @@ FIELDS: dict[str, Field] = {
     "IncidentStatus.lastSeen": Field("Last observation.", 40),
     "IncidentStatus.count": Field("Number of observations."),
     "IncidentStatus.heldSince": Field(
-        "Since when the state is good of a flapping incident, which stays open for an hour.",
-        40,
+        "Since when the state is good of a flapping incident, which stays open for an hour.", 40
     ),
     "IncidentStatus.mendedBy": Field(
-        "Reboot or Reset that may have ended it; not confirmed yet.",
-        32,
+        "Reboot or Reset that may have ended it; not confirmed yet.", 32
     ),
     "IncidentStatus.interruptedBy": Field(
-        "AgentRestart: the burst is assessed when the GPUs are read again.",
-        32,
+        "AgentRestart: the burst is assessed when the GPUs are read again.", 32
     ),
     "IncidentStatus.driverAnswer": Field(
         "None if the driver, asked twice, needs no recovery action.", 32
     ),
     "IncidentStatus.leastAction": Field(
-        "Lowest repair step still to try, after lower ones did not last.",
-        64,
+        "Lowest repair step still to try, after lower ones did not last.", 64
     ),
     "IncidentStatus.closesOn": Field("Evidence that closes it.", 96),
     "IncidentStatus.closedAt": Field("Time of closing.", 40),
     "IncidentStatus.closedBy": Field("Evidence that closed it.", 128),
     "IncidentStatus.evidence": Field("Log lines or readings.", 1024, 5),
     "HealthStatus.ledger": Field(
-        "Counts of recent events per GPU, for rules over an hour, a day or a week.",
-        max_items=64,
+        "Counts of recent events per GPU, for rules over an hour, a day or a week.", max_items=64
     ),
     "LedgerEntry.gpu": Field("GPU UUID, PCI address, or node.", 96),
     "LedgerEntry.what": Field("Event.", 96),
@@ -202,13 +194,10 @@ FIELDS: dict[str, Field] = {
     "Cause.message": Field("One sentence.", 1024),
     "Cause.by": Field("User.", 256),
     "Cause.at": Field(
-        "Time of the request, or when it joined the session; empty for the first cause.",
-        40,
+        "Time of the request, or when it joined the session; empty for the first cause.", 40
     ),
     "QuarantineSpec.level": Field(
-        "Cordon stops new pods; Drain also evicts.",
-        enum=("Cordon", "Drain"),
-        default="Drain",
+        "Cordon stops new pods; Drain also evicts.", enum=("Cordon", "Drain"), default="Drain"
     ),
     "QuarantineSpec.hold": Field("Do not release the node. A drain continues.", default=False),
     "QuarantineSpec.release": Field("Request to release the node now."),
@@ -217,9 +206,7 @@ FIELDS: dict[str, Field] = {
     "ReleaseRequest.at": Field("Time of the request.", 40),
     "QuarantineSpec.repair": Field("Approval of one repair step."),
     "RepairRequest.step": Field(
-        "The proposed step, or another with an adapter.",
-        32,
-        pattern="^[A-Za-z0-9]*$",
+        "The proposed step, or another with an adapter.", 32, pattern="^[A-Za-z0-9]*$"
     ),
     "RepairRequest.by": Field("User.", 256),
     "RepairRequest.reason": Field("Why.", 1024),
@@ -288,8 +275,7 @@ FIELDS: dict[str, Field] = {
         "Taints of the DRA driver on the device, as key=value:effect.", 256, 8
     ),
     "QuarantineStatus.repair": Field(
-        "Repair steps of the session, recorded before their requests.",
-        max_items=16,
+        "Repair steps of the session, recorded before their requests.", max_items=16
     ),
     "RepairAttempt.step": Field(
         "ResetGPU, RestartDriver, RestartNode, PowerCycle or ReplaceNode.", 32
@@ -324,13 +310,11 @@ FIELDS: dict[str, Field] = {
         max_items=16,
     ),
     "RepairAttempt.state": Field(
-        "Planned, Held, Asked, Proven, Failed or Withdrawn. gpuward verifies Proven itself.",
-        16,
+        "Planned, Held, Asked, Proven, Failed or Withdrawn. gpuward verifies Proven itself.", 16
     ),
     "RepairAttempt.proof": Field("What was observed, or what is missing.", 512),
     "QuarantineStatus.validation": Field(
-        "Tests before a release, recorded before their Jobs.",
-        max_items=16,
+        "Tests before a release, recorded before their Jobs.", max_items=16
     ),
     "ValidationAttempt.object": Field("Name of its Job.", 63),
     "ValidationAttempt.attempt": Field("Number of the test."),

@@ -1,8 +1,4 @@
-"""The few calls the commands make; each answer is decoded, or is one sentence with its remedy.
-
-It speaks for an operator, so it sends what the operator asked for and nothing else; RBAC of that
-operator decides.
-"""
+"""Call the API server for a command: a decoded answer, or one sentence with its remedy."""
 
 from __future__ import annotations
 
@@ -50,9 +46,7 @@ _WRITTEN = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
 async def connect(
     options: argparse.Namespace, say: Callable[[str], None]
 ) -> AsyncIterator[Cluster]:
-    """The API server that the options mean, as kubectl would find it; CommandError 64 for an
-    unusable configuration.
-    """
+    """Connect as kubectl would; raise CommandError 64 for an unusable configuration."""
     acting = None
     if options.acting:
         acting = Acting(user=options.acting, groups=tuple(options.acting_groups or ()))
@@ -109,12 +103,8 @@ class Cluster:
 
     async def _who(self) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        answer = await self._call(
-            CallQueue.READ,
-            "POST",
-            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-            body=review,
-        )
+        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        answer = await self._call(CallQueue.READ, "POST", path, body=review)
         if not answer.ok:
             return "unknown user"
         status = decoded(answer, dict[str, Any]).get("status") or {}
@@ -126,15 +116,11 @@ class Cluster:
 
     async def health(self, name: str) -> HealthView | None:
         """The node's GPUNodeHealth, None where no agent ever published."""
-        return await self._find(
-            object_name.api_path(f"{GROUP_PATH}/gpunodehealths", name), HealthView
-        )
+        return await self._find_own("gpunodehealths", name, HealthView)
 
     async def session(self, name: str) -> QuarantineView | None:
         """A GPUQuarantine by name."""
-        return await self._find(
-            object_name.api_path(f"{GROUP_PATH}/gpuquarantines", name), QuarantineView
-        )
+        return await self._find_own("gpuquarantines", name, QuarantineView)
 
     async def nodes(self, selector: str = "") -> list[TimedNode]:
         """Nodes by label selector."""
@@ -156,10 +142,7 @@ class Cluster:
 
     async def sessions(self, node: str = "") -> list[QuarantineView]:
         """Sessions, of one node where one is named; oldest first."""
-        query = (
-            {"fieldSelector": object_name.field_selector("spec.nodeName", node)} if node else {}
-        )
-        found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, query)
+        found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, _on(node))
         return sorted(found, key=lambda s: (s.metadata.creation_timestamp or "", s.name))
 
     async def records(self) -> list[RecordView]:
@@ -168,20 +151,15 @@ class Cluster:
 
     async def record(self, name: str) -> RecordView | None:
         """A GPURecord by name."""
-        return await self._find(object_name.api_path(f"{GROUP_PATH}/gpurecords", name), RecordView)
+        return await self._find_own("gpurecords", name, RecordView)
 
     async def evidence(self, name: str) -> EvidenceView | None:
         """A GPUEvidence by name."""
-        return await self._find(
-            object_name.api_path(f"{GROUP_PATH}/gpuevidences", name), EvidenceView
-        )
+        return await self._find_own("gpuevidences", name, EvidenceView)
 
     async def evidences(self, node: str = "") -> list[EvidenceView]:
         """Every GPUEvidence, of one node where one is named."""
-        query = (
-            {"fieldSelector": object_name.field_selector("spec.nodeName", node)} if node else {}
-        )
-        return await self._list(f"{GROUP_PATH}/gpuevidences", EvidenceView, query)
+        return await self._list(f"{GROUP_PATH}/gpuevidences", EvidenceView, _on(node))
 
     async def pauses(self) -> list[PauseView]:
         """Every GPUWardPause."""
@@ -189,9 +167,7 @@ class Cluster:
 
     async def agents(self, node: str = "") -> list[AgentPod]:
         """The agents' pods, on one node where one is named."""
-        query = {"labelSelector": resources.AGENT_SELECTOR}
-        if node:
-            query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
+        query = {"labelSelector": resources.AGENT_SELECTOR, **_on(node)}
         return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
 
     async def may(
@@ -235,8 +211,7 @@ class Cluster:
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""
-        query = {"fieldSelector": object_name.field_selector("spec.nodeName", node)}
-        return tuple(await self._list("/api/v1/pods", PodView, query))
+        return tuple(await self._list("/api/v1/pods", PodView, _on(node)))
 
     async def gpus_requested(self) -> dict[Room, int]:
         """GPUs that live pods request, by node and vendor."""
@@ -325,6 +300,9 @@ class Cluster:
             return None
         return decoded(self.checked(answer), kind)
 
+    async def _find_own(self, plural: str, name: str, kind: type[T]) -> T | None:
+        return await self._find(object_name.api_path(f"{GROUP_PATH}/{plural}", name), kind)
+
     async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
         """Return every item that can be decoded. Print once how many are left out, since an
         incomplete list would mislead.
@@ -348,6 +326,11 @@ class Cluster:
         return list(listed.found)
 
 
+def _on(node: str) -> dict[str, str]:
+    """Return the query for objects of one node; empty without a name."""
+    return {"fieldSelector": object_name.field_selector("spec.nodeName", node)} if node else {}
+
+
 def decoded(answer: Answer, kind: type[T]) -> T:
     """The object of an answer; CommandError where it is none."""
     try:
@@ -357,7 +340,7 @@ def decoded(answer: Answer, kind: type[T]) -> T:
 
 
 def unreadable(why: object) -> str:
-    """What to say of an object that nobody understands."""
+    """Return the message about an object that cannot be decoded."""
     return f"the API server sent an unreadable object: {why}; is it one for this version?"
 
 
@@ -386,7 +369,9 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
             remedy = "ask for the right to impersonate, or leave out --as (`as` of the kubeconfig)"
             raise CommandError(f"not allowed: {message}; {remedy}")
         case 403:
-            ask = f"ask for the ClusterRole {role}" if role else _ADMINISTRATORS
+            ask = (
+                f"ask for the ClusterRole {role}" if role else "this is for cluster administrators"
+            )
             raise CommandError(f"not allowed: {message}; {ask}", forbidden=True)
         case 401:
             raise CommandError(
@@ -412,6 +397,3 @@ def checked(answer: Answer, role: str = OPERATOR) -> Answer:
                 f"the API server could not answer ({message}); try again in a moment"
             )
     raise CommandError(message)
-
-
-_ADMINISTRATORS = "this is for cluster administrators"

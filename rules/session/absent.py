@@ -1,5 +1,4 @@
-"""Decide for a node without an open session: open one, remove an orphaned taint and cordon, or
-watch.
+"""Decide for a node without an open session: open one, remove orphaned taints, or watch.
 
 Called by `rules.session.decide.decide`. If the API server refuses to remove a taint and cordon,
 the ended session reports it, or an Event on the node if that session was deleted. Lost sessions
@@ -51,9 +50,7 @@ STEP_CREATE_AGAIN: Final = "CreateAgain"
 
 
 def without_session(seen: NodeObservation, now: float, policy: Policy) -> Decision:
-    """Return the decision: open a session for a fresh health status, or remove an orphaned taint
-    and cordon.
-    """
+    """Return the decision for a node without an open session."""
     decision = _decided(seen, now, policy)
     if seen.node is not None and not seen.node.doubt:
         # First of all: a leftover request would repair a node that is in service.

@@ -17,13 +17,6 @@ from datetime import datetime
 from hack.sim.cluster.client import Client, Object
 from hack.sim.cluster.controllers import pods as pod_state
 from hack.sim.cluster.controllers.caches import CONNECTION_TROUBLE, Caches, Key, key_of
-from hack.sim.cluster.controllers.pods import (
-    amount,
-    is_finished,
-    node_of,
-    resource_requests,
-    stamp,
-)
 from hack.sim.cluster.controllers.running import (
     Bind,
     Clock,
@@ -147,10 +140,10 @@ class NodeRoom:
     def take(self, pod: Object) -> None:
         """Count a pod of this node; a finished one takes nothing."""
         uid = pod["metadata"]["uid"]
-        if is_finished(pod) or not node_of(pod):
+        if pod_state.is_finished(pod) or not pod_state.node_of(pod):
             self.release(uid)
         elif uid not in self.pods:
-            self.reserve(uid, resource_requests(pod))
+            self.reserve(uid, pod_state.resource_requests(pod))
 
     def reserve(self, uid: str, requests: dict[str, int]) -> None:
         """Count a pod that is about to be bound here."""
@@ -168,7 +161,7 @@ def allocatable(node: Object) -> dict[str, int]:
     """What the node offers to pods: cpu in millicores, other resources in units."""
     status = node.get("status") or {}
     offered = status.get("allocatable") or status.get("capacity") or {}
-    return {name: amount(name, str(value)) for name, value in offered.items()}
+    return {name: pod_state.amount(name, str(value)) for name, value in offered.items()}
 
 
 def refusal(pod_spec: Object, requests: Mapping[str, int], room: NodeRoom) -> str | None:
@@ -247,7 +240,7 @@ def unschedulable(pod: Object, message: str, now: datetime) -> list[Write]:
         "reason": "Unschedulable",
         "message": message,
     }
-    conditions = pod_state.with_condition(status.get("conditions"), entry, stamp(now))
+    conditions = pod_state.with_condition(status.get("conditions"), entry, pod_state.stamp(now))
     return [
         UpdateStatus(resource=PODS, body=with_status(pod, {**status, "conditions": conditions})),
     ]
@@ -272,7 +265,7 @@ class Scheduler:
         self._client = client
         self._caches = caches
         self._clock = clock
-        self._packages: dict[str, NodeRoom] = {}
+        self._rooms: dict[str, NodeRoom] = {}
         self._waiting: dict[Key, None] = {}
         self._hopeless: set[Key] = set()
         self._start = 0
@@ -295,20 +288,20 @@ class Scheduler:
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None:
             if old is not None:
-                self._packages.pop(old["metadata"]["name"], None)
+                self._rooms.pop(old["metadata"]["name"], None)
             return
         name = new["metadata"]["name"]
-        if old is not None and name in self._packages and _same_for_pods(old, new):
-            self._packages[name].node = new
+        if old is not None and name in self._rooms and _same_for_pods(old, new):
+            self._rooms[name].node = new
             return
         room = NodeRoom.of(new)
-        known = self._packages.get(name)
+        known = self._rooms.get(name)
         if known is not None and known.node["metadata"]["uid"] == new["metadata"]["uid"]:
             room.pods, room.used = known.pods, known.used
         else:
             for pod in self._caches[PODS].on_node(name):
                 room.take(pod)
-        self._packages[name] = room
+        self._rooms[name] = room
         self._something_may_fit_now()
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
@@ -323,7 +316,7 @@ class Scheduler:
             return
         self._waiting.pop(key, None)
         self._hopeless.discard(key)
-        room = self._packages.get(node)
+        room = self._rooms.get(node)
         if room is None:
             return
         if new is None:
@@ -364,10 +357,10 @@ class Scheduler:
         if message is None:
             pinned = pinned_node(pod["spec"])
             if pinned is None:
-                rooms = list(self._packages.values())
+                rooms = list(self._rooms.values())
                 room, self._start, message = choose(pod, rooms, self._start)
             else:
-                one = [self._packages[pinned]] if pinned in self._packages else []
+                one = [self._rooms[pinned]] if pinned in self._rooms else []
                 room, _, message = choose(pod, one, 0)
         if room is None:
             refused[shape] = message

@@ -1,8 +1,7 @@
-"""GPU health of nodes without an agent, written as an agent would write it.
+"""GPU health of nodes without an agent, for demo, benchmarks and tests.
 
-Demo, benchmarks and tests use it for the nodes on which no real agent runs: GPUNodeHealth with a
-heartbeat publisher, the two conditions and the labels. It only states health statuses; it never
-judges.
+It writes GPUNodeHealth with a heartbeat publisher, the two conditions and the labels as an agent
+does, from scripted faults.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from hack.sim.cluster.controllers.pods import GPU, stamp, stamp_micro
 from hack.sim.cluster.controllers.running import Clock
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, STRATEGIC_MERGE_PATCH, Resource
-from rules.api.evidence import digest, session_of
+from rules.api import evidence, names
 from rules.api.health import (
     ExpectedGpus,
     GpuStatus,
@@ -28,19 +27,6 @@ from rules.api.health import (
     SourceStatus,
     Topology,
     plain,
-)
-from rules.api.names import (
-    API_VERSION,
-    CONDITION_DEGRADED,
-    CONDITION_HEALTHY,
-    GROUP,
-    LABEL_DRIVER,
-    LABEL_GPUS,
-    LABEL_GPUS_HEALTHY,
-    LABEL_HEALTH,
-    LABEL_INTERCONNECT,
-    LABEL_PRODUCT,
-    VERSION,
 )
 from rules.catalog.reason import Action, Level, ReasonClass, Severity
 
@@ -94,11 +80,8 @@ def pci_address(index: int) -> str:
 
 
 def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> IncidentStatus:
-    """The incident that opens with the fault; `number` distinguishes it from others of the
-    node.
-    """
+    """Return the incident that opens with the fault; `number` makes its id unique on the node."""
     identity = f"{facts.uid}/{fault.reason}/{facts.boot_id}/{number}"
-    on_gpu = fault.gpu is not None
     return IncidentStatus(
         id=hashlib.sha256(identity.encode()).hexdigest()[:16],
         reason=fault.reason,
@@ -106,7 +89,7 @@ def incident_of(fault: Fault, facts: NodeFacts, now: datetime, number: int) -> I
         severity=str(fault.severity),
         level=str(fault.level),
         recommended_action=str(fault.action),
-        scope="GPU" if on_gpu else "Node",
+        scope="Node" if fault.gpu is None else "GPU",
         gpus=(gpu_uuid(facts.name, fault.gpu),) if fault.gpu is not None else (),
         pci=(pci_address(fault.gpu),) if fault.gpu is not None else (),
         xids=fault.xids,
@@ -193,18 +176,22 @@ def node_status_patch(
     )
     fine = healthy == "True"
     entries = (
-        (CONDITION_HEALTHY, healthy, "AllChecksPassing" if fine else status.reason),
-        (CONDITION_DEGRADED, str(degraded), status.reason if degraded else "AllChecksPassing"),
+        (names.CONDITION_HEALTHY, healthy, "AllChecksPassing" if fine else status.reason),
+        (
+            names.CONDITION_DEGRADED,
+            str(degraded),
+            status.reason if degraded else "AllChecksPassing",
+        ),
     )
     return {
         "metadata": {
             "labels": {
-                LABEL_HEALTH: status.health.lower(),
-                LABEL_GPUS: str(facts.gpus),
-                LABEL_GPUS_HEALTHY: status.gpus_healthy.partition("/")[0],
-                LABEL_INTERCONNECT: status.topology.interconnect,
-                LABEL_PRODUCT: facts.product,
-                LABEL_DRIVER: status.driver_version,
+                names.LABEL_HEALTH: status.health.lower(),
+                names.LABEL_GPUS: str(facts.gpus),
+                names.LABEL_GPUS_HEALTHY: status.gpus_healthy.partition("/")[0],
+                names.LABEL_INTERCONNECT: status.topology.interconnect,
+                names.LABEL_PRODUCT: facts.product,
+                names.LABEL_DRIVER: status.driver_version,
             }
         },
         "status": {
@@ -227,13 +214,11 @@ def node_status_patch(
     }
 
 
-GPU_EVIDENCES = Resource(GROUP, VERSION, "gpuevidences", False, "GPUEvidence")
-GPU_NODE_HEALTHS = Resource(GROUP, VERSION, "gpunodehealths", False, "GPUNodeHealth")
+GPU_EVIDENCES = Resource(names.GROUP, names.VERSION, "gpuevidences", False, "GPUEvidence")
+GPU_NODE_HEALTHS = Resource(names.GROUP, names.VERSION, "gpunodehealths", False, "GPUNodeHealth")
 HEARTBEAT_S = 240.0
 AT_ONCE = 64
-"""Health statuses on their way at once: a real server answers each only after its store has
-synced.
-"""
+"""Concurrent writes: a real server answers each only after its store has synced."""
 
 
 @dataclass(slots=True)
@@ -264,9 +249,8 @@ class FleetHealth:
     async def healthy(self, node: str) -> None:
         """The node is fine: all incidents closed, health status published."""
         story = await self._story(node)
-        now = self._clock()
         story.no_data = False
-        story.incidents = [_closed(incident, now, "Reset") for incident in story.incidents]
+        story.incidents = self._closed(story, "Reset")
         await self._publish(story)
 
     async def all_healthy(self, nodes: Iterable[str]) -> None:
@@ -303,17 +287,14 @@ class FleetHealth:
         old = self._stories.pop(node, None)
         story = await self._story(node)
         if old is not None:
-            now = self._clock()
-            story.incidents = [_closed(incident, now, "Reboot") for incident in old.incidents]
+            story.incidents = self._closed(old, "Reboot")
             story.opened = old.opened
         await self._publish(story)
 
     async def keep_evidence(self, node: str) -> str:
-        """What an agent does when a taint and cordon appears: the digest it wrote, "" while there
-        is no quarantine.
-        """
+        """Write the evidence of a quarantined node; return its digest, "" without quarantine."""
         found = await self._client.get(NODES, node)
-        session = session_of(found["metadata"].get("annotations") or {})
+        session = evidence.session_of(found["metadata"].get("annotations") or {})
         if not session:
             return ""
         spec = {
@@ -323,8 +304,12 @@ class FleetHealth:
             "takenAt": stamp(self._clock()),
             "kernelLog": "NVRM: scripted",
         }
-        spec["sha256"] = digest(spec)
-        body = {"apiVersion": API_VERSION, "kind": "GPUEvidence", "metadata": {"name": session}}
+        spec["sha256"] = evidence.digest(spec)
+        body = {
+            "apiVersion": names.API_VERSION,
+            "kind": "GPUEvidence",
+            "metadata": {"name": session},
+        }
         try:
             await self._client.create(GPU_EVIDENCES, {**body, "spec": spec})
         except ApiError as error:
@@ -350,14 +335,17 @@ class FleetHealth:
             story = self._stories[node] = _Story(facts, await self._object(facts))
         return story
 
+    def _closed(self, story: _Story, by: str) -> list[IncidentStatus]:
+        now = self._clock()
+        at, seen = stamp(now), stamp_micro(now)
+        end = {"active": False, "closed_at": at, "closed_by": by, "last_seen": seen}
+        return [structs.replace(one, **end) if one.active else one for one in story.incidents]
+
     async def _publish(self, story: _Story, *, node_too: bool = True) -> None:
         status = health_status(
-            story.facts,
-            story.incidents,
-            self._clock(),
-            no_data=story.no_data,
+            story.facts, story.incidents, self._clock(), no_data=story.no_data,
             publisher=self.publishers.get(story.facts.name),
-        )
+        )  # fmt: skip
         try:
             await self._put(story, plain(status))
         except ApiError as error:
@@ -370,12 +358,9 @@ class FleetHealth:
             patch = node_status_patch(status, story.facts, self._clock(), story.conditions)
             story.conditions = {entry["type"]: entry for entry in patch["status"]["conditions"]}
             await self._client.patch(
-                NODES,
-                story.facts.name,
-                patch,
-                subresource="status",
-                content_type=STRATEGIC_MERGE_PATCH,
-            )
+                NODES, story.facts.name, patch,
+                subresource="status", content_type=STRATEGIC_MERGE_PATCH,
+            )  # fmt: skip
 
     async def _put(self, story: _Story, status: Object) -> None:
         body = {**story.stored, "status": status}
@@ -406,15 +391,7 @@ def health_object(facts: NodeFacts) -> Object:
     """The GPUNodeHealth without its status, owned by the node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": facts.name, "uid": facts.uid}
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": names.API_VERSION,
         "kind": "GPUNodeHealth",
         "metadata": {"name": facts.name, "ownerReferences": [owner]},
     }
-
-
-def _closed(incident: IncidentStatus, now: datetime, by: str) -> IncidentStatus:
-    if not incident.active:
-        return incident
-    return structs.replace(
-        incident, active=False, closed_at=stamp(now), closed_by=by, last_seen=stamp_micro(now)
-    )

@@ -56,12 +56,12 @@ def bare(name: str, **changes: Any) -> Object:
     return found
 
 
+def namespace(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 def fill(hosted: HostedServer) -> None:
-    load(
-        hosted,
-        r.NAMESPACES,
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}},
-    )
+    load(hosted, r.NAMESPACES, namespace("gpuward"))
     load(hosted, r.NODES, *(bare(name, **changes) for name, changes in BEFORE.items()))
 
 
@@ -134,6 +134,13 @@ def pod(of: Object) -> Object:
         "spec": of["spec"]["template"]["spec"],
         "status": {"phase": "Running"},
     }  # fmt: skip
+
+
+def running(name: str, namespace: str, component: str) -> Object:
+    """A pod of gpuward on node `plain`."""
+    meta = {"name": name, "namespace": namespace, "labels": labels(component)}
+    spec = {"nodeName": "plain", "containers": [{"name": "main", "image": "gpuward:1"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
 RUNNING = (job(TEST, "tested", "validate"), job(RESET, "reset", "reset-gpu"))
@@ -209,38 +216,23 @@ def test_a_pod_that_does_not_end_stops_it_before_any_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remediator.kubectl.uninstall.PODS_GONE_WITHIN_S", 0.0)
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "agent-0", "namespace": "gpuward",
-            "labels": {"app.kubernetes.io/name": "gpuward"},
-        },
-        "spec": {"nodeName": "plain", "containers": [{"name": "a", "image": "gpuward:1"}]},
-    }  # fmt: skip
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
         quarantined = pictures(kubectl)
-        load(kubectl.hosted, r.PODS, pod)
+        load(kubectl.hosted, r.PODS, running("agent-0", "gpuward", "agent"))
         code, _, err = kubectl("uninstall", "--yes")
         assert code == 1
         assert "gpuward/agent-0: still there" in err
         assert pictures(kubectl) == quarantined
 
 
-def test_another_namespace_is_named_at_once_and_nothing_is_deleted(
-    tmp_path: Path,
-) -> None:
+def test_another_namespace_is_named_at_once_and_nothing_is_deleted(tmp_path: Path) -> None:
     """A missing -n must not wait for pods that were not deleted."""
-    labels = {"app.kubernetes.io/name": "gpuward", "app.kubernetes.io/component": "remediator"}
 
     def elsewhere(hosted: HostedServer) -> None:
         fill(hosted)
-        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
-        load(hosted, r.NAMESPACES, space)
-        meta = {"name": "gpuward-remediator-0", "namespace": "other", "labels": labels}
-        spec = {"nodeName": "plain", "containers": [{"name": "main", "image": "r:1"}]}
-        load(hosted, r.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        load(hosted, r.NAMESPACES, namespace("other"))
+        load(hosted, r.PODS, running("gpuward-remediator-0", "other", "remediator"))
 
     with cluster(tmp_path, elsewhere) as kubectl:
         code, out, err = kubectl("uninstall", "--yes")
