@@ -17,6 +17,7 @@ from remediator.controller.housekeeping import Housekeeping, NewNodeTests
 from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.node_cycle import CycleReads, NodeCycle
 from remediator.controller.node_reads import NodeReads
+from remediator.controller.pod_groups import PodGroups
 from remediator.controller.policy_source import LeaderReport, PolicySource
 from remediator.controller.records import RecordKeeping
 from remediator.kube import answer
@@ -165,7 +166,8 @@ class Replica:
         self.maintenance = MaintenanceLeases(edge, groups, changed=self._maintenance_changed)
         self.world.doubts += [self.maintenance.too_old, self._time_unknown]
         kueue = KueueWorkloads(self.api, groups)
-        self.scout = GangScout(edge, reader, kueue, fleet_changed=self.fleet.changed)
+        pod_groups = PodGroups(self.api, groups, self.clock)
+        self.scout = GangScout(edge, reader, kueue, pod_groups, fleet_changed=self.fleet.changed)
         self.housekeeping = Housekeeping(edge, publishers=publishers)
         self.records = RecordKeeping(edge)
         self.new_node_tests = NewNodeTests(edge)

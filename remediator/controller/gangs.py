@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from remediator.controller.drain_reads import DrainReader
+from remediator.controller.pod_groups import PodGroups
 from remediator.kube import clock
 from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
@@ -47,12 +48,14 @@ class GangScout(EdgePart):
         edge: Edge,
         reader: DrainReader,
         kueue: KueueWorkloads,
+        groups: PodGroups,
         *,
         fleet_changed: Callable[[], None],
     ) -> None:
         super().__init__(edge)
         self._reader = reader
         self._kueue = kueue
+        self._groups = groups
         self._fleet_changed = fleet_changed
         self._read_at: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -93,7 +96,8 @@ class GangScout(EdgePart):
         """Store the gangs of one node; False if they cannot be read."""
         try:
             pods, owners = await self._reader.pods_and_owners(name)
-            found = gangs_of(pods, owners)
+            sick = frozenset(self._world.nodes_with_open_sessions())
+            found = gangs_of(pods, owners, await self._groups.read(pods, sick))
             replacing = await self._kueue.unhealthy(found)
         except ApiError as error:
             self._isolation.note("gangs", f"node {name}", error)

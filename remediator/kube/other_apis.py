@@ -137,6 +137,7 @@ class _Version(msgspec.Struct, frozen=True, kw_only=True):
 class _Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     preferred_version: _Version = _Version()
+    versions: list[_Version] = []
 
 
 class _Groups(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +159,7 @@ class ApiGroups:
         self._api = api
         self._clock = clock
         self._versions: dict[str, str] = {}
+        self._every_version: dict[str, tuple[str, ...]] = {}
         self._server = ("", float("-inf"))
         self._read_again_at = float("-inf")
         self._read_at = float("-inf")
@@ -189,4 +191,10 @@ class ApiGroups:
             return self._versions
         self._read_at, self._read_again_at = now, now + _FRESH_S
         self._versions = {g.name: g.preferred_version.version for g in found.groups}
+        self._every_version = {g.name: tuple(v.version for v in g.versions) for g in found.groups}
         return self._versions
+
+    async def versions_of(self, group: str) -> tuple[str, ...]:
+        """All served versions of the group, where its resources differ between versions."""
+        await self.served()
+        return self._every_version.get(group, ())

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from remediator.kube import elector, resources
-from remediator.kubectl import command, in_force, node_state, preflight_devices
+from remediator.kubectl import command, in_force, node_state, preflight_devices, preflight_gangs
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from rules.api import messages, object_name
@@ -387,10 +387,11 @@ async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: st
 
 
 async def _devices(cluster: Cluster, policy: Policy, user: str) -> list[Check]:
-    """What `isolate: Device` and drain scope Holders depend on."""
+    """What `isolate: Device`, drain scope Holders and native gangs depend on."""
     wanted = _asks(policy, components.DEVICES)
     found = await preflight_devices.device_checks(cluster, policy, user) if wanted else []
     found += await preflight_devices.holder_checks(cluster, policy)
+    found += await preflight_gangs.gang_checks(cluster, user)
     return [each for name, text, ok in found for each in one(name, text, OK if ok else WARN)]
 
 

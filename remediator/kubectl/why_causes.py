@@ -16,7 +16,7 @@ from rules.catalog.reason import Action, Severity
 from rules.catalog.why_not import WhyNot
 from rules.drain.fate import LeftBy
 from rules.session import external
-from rules.session.causes import EVIDENCE_GANGS, open_causes
+from rules.session.causes import EVIDENCE_GANGS, EVIDENCE_GANGS_KEPT, open_causes
 from rules.session.repair import ladder
 from rules.session.repair.evidence import recorded as recorded_evidence
 from rules.session.status import condition
@@ -217,9 +217,10 @@ def pod_lines(session: QuarantineView | None) -> Iterator[str]:
     if drain.evicted and drain.recent:
         more = ", the last" if drain.evicted > len(drain.recent) else ""
         yield f"evicted{more}: {messages.name_list(drain.recent)}"
-    gangs = session.status.evidence.get(EVIDENCE_GANGS)
-    if drain.evicted and isinstance(gangs, list) and gangs:
-        yield f"gang: {messages.name_list([str(gang) for gang in gangs])}"
+    for key, label in ((EVIDENCE_GANGS, "gang"), (EVIDENCE_GANGS_KEPT, "when the drain began")):
+        found = session.status.evidence.get(key)
+        if drain.evicted and isinstance(found, list) and found:
+            yield f"{label}: {messages.name_list([str(each) for each in found])}"
 
 
 def test_lines(session: QuarantineView | None, times: TimeFormat) -> Iterator[str]:

@@ -133,9 +133,17 @@ class Volume(View, frozen=True, kw_only=True):
 
 
 class SchedulingGroup(View, frozen=True, kw_only=True):
-    """Kubernetes' own pod group (alpha in 1.36)."""
+    """The PodGroup of `scheduling.k8s.io` that the pod belongs to (Kubernetes 1.36 and later)."""
 
     pod_group_name: str = ""
+
+
+class WorkloadReference(View, frozen=True, kw_only=True):
+    """The group of a Workload that the pod belongs to (Kubernetes 1.35)."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
 
 
 class PodClaim(View, frozen=True, kw_only=True):
@@ -172,6 +180,7 @@ class PodSpec(View, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] = ()
     resource_claims: tuple[PodClaim, ...] = ()
     scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
 
 
 class ContainerState(View, frozen=True, kw_only=True):

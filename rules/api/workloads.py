@@ -8,7 +8,7 @@ is the pod group of the scheduler, except for pods of `apps` controllers, which 
 one.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -150,6 +150,12 @@ def extended_claim(pod: PodView) -> str:
 LABEL: Final = "label"
 ANNOTATION: Final = "annotation"
 POD_GROUP: Final = "PodGroup"
+NATIVE_API: Final = "scheduling.k8s.io"
+NATIVE_VERSIONS: Final = {
+    POD_GROUP: ("v1beta1", "v1alpha3", "v1alpha2"),
+    "Workload": ("v1alpha1",),
+}
+"""Versions that describe a pod group, by kind: Kubernetes 1.37 (two), 1.36 and 1.35."""
 _LWS: Final = "LeaderWorkerSet"
 _LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 
@@ -225,14 +231,36 @@ def workload_of(pod: PodView) -> tuple[str, str] | None:
     return None
 
 
+class NativeGroup(NamedTuple):
+    """A pod group of `scheduling.k8s.io`, by the object that describes it.
+
+    A Workload describes several groups: `group` and `replica` name one of them.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    group: str = ""
+    replica: str = ""
+
+
+def native_group(pod: PodView) -> NativeGroup | None:
+    """Return the pod group that the pod's spec names."""
+    space, group, ref = pod.metadata.namespace, pod.spec.scheduling_group, pod.spec.workload_ref
+    if group is not None and group.pod_group_name:
+        return NativeGroup(POD_GROUP, space, group.pod_group_name)
+    if ref is not None and ref.name and ref.pod_group:
+        return NativeGroup("Workload", space, ref.name, ref.pod_group, ref.pod_group_replica_key)
+    return None
+
+
 def pod_group_of(pod: PodView) -> tuple[str, str] | None:
     """Return the pod group of the scheduler, as (kind, name)."""
     controller = pod.metadata.controller
     if controller is not None and controller.group == "apps":
         return None
-    group = pod.spec.scheduling_group
-    if group is not None and group.pod_group_name:
-        return POD_GROUP, group.pod_group_name
+    if (native := native_group(pod)) is not None:
+        return native.kind, "/".join(filter(None, native[2:]))[:253]
     for marker in POD_GROUPS:
         if name := _value(pod, marker):
             return marker.kind, name

@@ -96,12 +96,11 @@ def drain_turn(
         for name in waiting
         if name != node and restarting & {gang.key for gang in snapshot.gangs.get(name, ())}
     ]
-    with_mates = f", {len(mates)} more so far" if mates else ""
-    return Refusal(
-        reason=WhyNot.GANG_WINDOW,
-        why=f"gang {min(restarting)} is drained at once, its bad nodes are collected{with_mates}",
-        until=until,
-    )
+    first = min(restarting)
+    why = f"gang {first} is drained at once, its bad nodes are collected"
+    why += f", {len(mates)} more so far" if mates else ""
+    why += next((f"; {gang.kept}" for gang in own if gang.key == first and gang.kept), "")
+    return Refusal(reason=WhyNot.GANG_WINDOW, why=why, until=until)
 
 
 _HANDS_OVER: Final = "the remediator runs on it and hands over leadership first"

@@ -35,6 +35,8 @@ EVIDENCE_INVENTORY: Final = "inventory"
 _MAX_GPUS: Final = 64
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
+EVIDENCE_GANGS_KEPT: Final = "gangsKept"
+"""Key of a sentence for each of them that kept at least `minCount` pods elsewhere."""
 DETECTOR: Final = "Detector"
 """`source` of a cause that an agent's health status opens and closes."""
 DELETED_BY: Final = "deletion of the GPUQuarantine"

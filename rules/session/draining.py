@@ -35,7 +35,10 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
     )
     evidence = dict(status.evidence)
     if case.seen.gangs:
-        evidence[causes.EVIDENCE_GANGS] = list(case.seen.gangs[:_MAX_GANGS])
+        gangs = case.seen.gangs[:_MAX_GANGS]
+        evidence[causes.EVIDENCE_GANGS] = [gang.key for gang in gangs]
+        if kept := [f"{gang.key}: {gang.kept}" for gang in gangs if gang.kept]:
+            evidence[causes.EVIDENCE_GANGS_KEPT] = kept
     status = touched(status, drain=drain, evidence=evidence)
     sentence = messages.draining(drain, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)

@@ -194,8 +194,8 @@ class NodeObservation:
     """How they disappeared."""
     untolerating: tuple[str, ...] = ()
     """DaemonSets that select the node and do not tolerate the taint (`namespace/name`)."""
-    gangs: tuple[str, ...] = ()
-    """Keys of the gangs with GPU pods on the node."""
+    gangs: tuple[Gang, ...] = ()
+    """The gangs with GPU pods on the node."""
     plan: DrainPlan | None = None
     """The drain as of the last uncached lists; None before the first."""
     last_active_at: float | None = None
@@ -358,7 +358,7 @@ def observe(
         doubt=snapshot.doubt,
         owner=exclusions.owner_on(seen, snapshot) if seen else "",
         siblings=siblings,
-        gangs=tuple(gang.key for gang in snapshot.gangs.get(name, ())),
+        gangs=snapshot.gangs.get(name, ()),
         not_kept=snapshot.not_kept,
         own_namespace=snapshot.own_namespace,
     )

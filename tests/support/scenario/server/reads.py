@@ -185,7 +185,10 @@ class Reads(ApiServer):
 
     def _groups(self) -> Answer:
         served = {g: v for g, v in self.installed.items() if g not in self.unserved}
-        groups = [{"name": g, "preferredVersion": {"version": v}} for g, v in served.items()]
+        groups = [
+            {"name": g, "preferredVersion": {"version": v}, "versions": [{"version": v}]}
+            for g, v in served.items()
+        ]
         return answer_of(200, {"groups": groups})
 
     def _workloads(self, namespace: str) -> dict[str, Object]:

@@ -8,6 +8,8 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import PODS
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.gangs import GangScout, KueueWorkloads
+from remediator.controller.pod_groups import PodGroups
+from remediator.kube.other_apis import ApiGroups
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
 from tests.support.cluster.made import made, with_gpus
@@ -59,11 +61,13 @@ class Scouting:
 
     def __init__(self, setting):
         self.kueue = Kueue()
+        api, clock = setting.cluster.api, setting.cluster.clock
         self.wakeups: list[int] = []
         self.scout = GangScout(
             setting.edge(),
-            DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches),
+            DrainReader(api, clock, setting.caches),
             cast("KueueWorkloads", self.kueue),
+            PodGroups(api, ApiGroups(api, clock), clock),
             fleet_changed=lambda: self.wakeups.append(1),
         )
 

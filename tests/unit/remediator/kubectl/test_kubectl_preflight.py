@@ -27,6 +27,25 @@ ADMIN: dict[str, Any] = {
     "authorization": "RBAC",
     "tokens": {"secret": Caller("root", ("system:masters", "system:authenticated"))},
 }
+POD_GROUPS: Object = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "podgroups.scheduling.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "https://example.invalid"},
+    },
+    "spec": {
+        "group": "scheduling.k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup"},
+        "versions": [
+            {
+                "name": "v1beta1", "served": True, "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }
+        ],
+    },
+}  # fmt: skip
 NOT_CHECKED = {"CustomResourceDefinition", "Deployment", "DaemonSet", "Namespace", "ConfigMap"}
 """Of a component, what the report about it does not rest on."""
 
@@ -338,3 +357,15 @@ def test_component_devices_is_missed(tmp_path: Path) -> None:
     with cluster(tmp_path, having(component(), "isolate: Device"), **ADMIN) as kubectl:
         _, report = lines(kubectl)
     assert "add component devices" in report["device taints"]
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["base", "without the rule"])
+def test_pod_groups_are_checked_where_they_are_served(tmp_path: Path, narrow: bool) -> None:
+    rights = [one for one in component() if not narrow or one["kind"] != "ClusterRole"]
+    with cluster(tmp_path, having(rights), **ADMIN) as kubectl:
+        assert "pod groups" not in lines(kubectl)[1]
+        hosted = kubectl.hosted
+        hosted.run(post_manifests(hosted.server.client, [POD_GROUPS]))
+        _, report = lines(kubectl)
+    served, lacking = "each PodGroup is read", "may not get PodGroups"
+    assert (lacking if narrow else served) in report["pod groups"]
