@@ -96,7 +96,9 @@ def group_policy(found: Mapping[str, Any], group: NativeGroup) -> GroupPolicy:
         spec = next((entry for entry in entries if entry.get("name") == group.group), {})
     policy = _mapping(spec.get("schedulingPolicy", spec.get("policy")))
     mode = spec.get("disruptionMode")
-    # Kubernetes fills in the mode, except where its feature gate is off: then the policy decides.
+    if mode == "Pod" and "priority" not in spec:
+        # Kubernetes 1.36 without WorkloadAwarePreemption stores Pod, whatever was requested.
+        mode = None
     independent = policy == {"basic": {}} if mode is None else mode in _INDEPENDENT
     count = _mapping(policy.get("gang")).get("minCount")
     return GroupPolicy(

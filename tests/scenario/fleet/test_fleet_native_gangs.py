@@ -45,7 +45,7 @@ def test_members_that_may_go_independently_are_evicted_like_ordinary_pods(
     version: str, mode: object
 ) -> None:
     world = training()
-    describe(world, version, schedulingPolicy=GANG, disruptionMode=mode)
+    describe(world, version, schedulingPolicy=GANG, disruptionMode=mode, priority=0)
     world.incident("n0")
     world.run(12)
     assert world.phase("n0") == "Quarantined"

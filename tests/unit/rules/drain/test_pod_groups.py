@@ -47,8 +47,16 @@ def of_pod_group(policy: object, **spec: object) -> GroupPolicy:
 def test_the_disruption_mode_decides_and_the_policy_where_there_is_none(
     policy: object, mode: object, independent: bool
 ) -> None:
-    spec: dict[str, object] = {} if mode is None else {"disruptionMode": mode}
+    spec: dict[str, object] = {} if mode is None else {"disruptionMode": mode, "priority": 0}
     assert of_pod_group(policy, **spec).independent is independent
+
+
+@pytest.mark.parametrize(("policy", "independent"), [(GANG, TOGETHER), (BASIC, ONE_BY_ONE)])
+def test_the_policy_decides_if_the_api_server_does_not_store_the_mode(
+    policy: object, independent: bool
+) -> None:
+    """With its feature gate off, 1.36 stores Pod for PodGroup, and no priority."""
+    assert of_pod_group(policy, disruptionMode="Pod").independent is independent
 
 
 @pytest.mark.parametrize(
