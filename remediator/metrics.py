@@ -24,6 +24,7 @@ from remediator.kube.clock import CallQueue
 from rules.api import names, quarantine
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, Phase
+from rules.policy.policy import OverlappingPolicy
 from rules.session import exclusions, history, observation
 from rules.session.causes import worst
 from rules.session.observation import FleetSnapshot
@@ -146,6 +147,11 @@ class Metrics:
             "gpuward_node_policy",
             "1 for the policy of this node and its mode, where the file has pools.",
             "node policy mode",
+        )
+        self.policy_overlap = self._gauge(
+            "gpuward_policy_overlap_nodes",
+            "Nodes in Shadow because these pools select them with equally many requirements.",
+            "policy",
         )
 
     def _drain(self) -> None:
@@ -290,9 +296,12 @@ def set_gauges(metrics: Metrics, snapshot: FleetSnapshot) -> None:
         by_node.setdefault(session.spec.node_name, []).append(session)
     pauses = snapshot.pauses.values()
     metrics.node_policy.clear()
+    metrics.policy_overlap.clear()
     for name, each in snapshot.nodes.items() if len(snapshot.policy.policies) > 1 else ():
         in_force = snapshot.policy_of(each)
         metrics.node_policy.labels(name, in_force.name, str(in_force.mode)).set(1)
+        if isinstance(in_force, OverlappingPolicy):
+            metrics.policy_overlap.labels(in_force.name).inc()
     for name, health in snapshot.healths.items():
         if (node := snapshot.nodes.get(name)) is not None:
             past, policy = by_node.get(name, ()), snapshot.policy_of(node)

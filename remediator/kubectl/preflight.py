@@ -5,23 +5,31 @@ installation nothing is checked that the installation brings.
 """
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from remediator.kube import elector, resources
-from remediator.kubectl import command, in_force, node_state, preflight_devices, preflight_gangs
+from remediator.kubectl import (
+    command,
+    in_force,
+    node_state,
+    preflight_devices,
+    preflight_gangs,
+    preflight_policies,
+    preflight_repair,
+)
 from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
-from rules.api import messages, object_name
+from remediator.kubectl.preflight_policies import Finding
+from rules.api import messages
 from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR
+from rules.api.nodes import NodeView
 from rules.drain import node_room
 from rules.policy import components, reader
 from rules.policy.policy import Policy
-from rules.repair import component
-from rules.repair.adapter import NewObject, RepairAction, Replacement
 from rules.text.printable import printable
 
 OK: Final = "ok"
@@ -99,7 +107,10 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
     """Run every check; one that fails to run is a warning with the reason."""
     spaces, agents = await _installed(cluster, namespace)
     user = f"system:serviceaccount:{namespace}:{COMPONENT_REMEDIATOR}"
-    found = [check for note in reader.unknown_reasons(policy) for check in one("policy", note)]
+    notes = await preflight_policies.of_each(
+        policy, (), lambda one: (one.reasons, one.external), _unknown_reasons
+    )
+    found = _lines(notes, WARN)
     to_make: list[tuple[str, Callable[[], Awaitable[list[Check]]]]] = [
         ("API version", partial(_version, cluster)),
         ("nodes", partial(_nodes, cluster, policy)),
@@ -133,6 +144,10 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
         except CommandError as error:
             found += one(name, f"the check failed to run: {error}")
     return found
+
+
+async def _unknown_reasons(policy: Policy, _: Sequence[NodeView]) -> list[Finding]:
+    return [("policy", note, False) for note in reader.unknown_reasons(policy)]
 
 
 async def _installed(cluster: Cluster, namespace: str) -> tuple[set[str] | None, dict[str, Any]]:
@@ -185,7 +200,8 @@ async def _nodes(cluster: Cluster, policy: Policy) -> list[Check]:
     if missed:
         found = f"{len(missed)}, such as {missed[0]}; check the agent's pods there"
         checks += one("GPU nodes without an agent's label", found)
-    return checks
+    checks += _lines(preflight_policies.pool_checks(policy, selected), WARN)
+    return [*checks, *_lines(preflight_policies.overlap_checks(policy, selected))]
 
 
 async def _daemon_sets(cluster: Cluster, policy: Policy) -> list[Check]:
@@ -245,7 +261,8 @@ async def _leader(cluster: Cluster, namespace: str) -> list[Check]:
 
 async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
     """Whether RBAC lets the remediator do its work."""
-    forces = FORCE_NEEDS if _asks(policy, components.FORCE) else ()
+    forced = any(components.asks(one, components.FORCE) for one in policy.policies)
+    forces = FORCE_NEEDS if forced else ()
     lacking = []
     # No namespace means all of them: a Role in one is not enough for the others.
     lease = ("coordination.k8s.io", "leases", "update", namespace, elector.LEASE_NAME)
@@ -266,8 +283,8 @@ async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: s
 
 async def _admission(cluster: Cluster) -> list[Check]:
     """RBAC alone lets one agent write about every node: the policies hold it to its own."""
-    policies = await _by_name(cluster, "validatingadmissionpolicies")
-    bindings = await _by_name(cluster, "validatingadmissionpolicybindings")
+    policies = await preflight_repair.by_name(cluster, "validatingadmissionpolicies")
+    bindings = await preflight_repair.by_name(cluster, "validatingadmissionpolicybindings")
     specs = {name: bindings.get(name, {}).get("spec") or {} for name in policies}
     idle = [
         name
@@ -281,120 +298,33 @@ async def _admission(cluster: Cluster) -> list[Check]:
     return one("admission policies", f"not in force: {', '.join(idle)}; {why}, {_MANIFESTS}")
 
 
-async def _by_name(cluster: Cluster, plural: str) -> dict[str, dict[str, Any]]:
-    page = await cluster.get(f"/apis/admissionregistration.k8s.io/v1/{plural}") or {}
-    return {item["metadata"]["name"]: item for item in page.get("items", ())}
-
-
 async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
-    """What the adapters of the policy's steps need, one line for each adapter."""
-    if policy.repair.mode == "Off":
-        return []  # nobody is asked
-    checks = []
-    for adapter, actions in sorted(components.actions_in_use(policy.repair).items()):
-        lacking = []
-        for action in actions:
-            if isinstance(action, NewObject | Replacement):
-                lacking += await _not_served(cluster, action)
-            if isinstance(action, NewObject) and action.pod:
-                lacking += await _no_template(cluster, namespace, action.pod)
-        for right in component.needed(actions):
-            at = namespace if right.own else ""
-            lacking += await _forbidden(
-                cluster, user, right.group, right.resource, right.verbs, at
-            )
-        lacking += await _not_admitted(cluster, actions)
-        name = f"repair adapter {adapter}"
-        if not lacking:
-            steps = sorted(s for s, each in policy.repair.steps.items() if each.adapter == adapter)
-            checks += one(name, f"permissions and definitions for {', '.join(steps)} exist", OK)
-            continue
-        folder = component.folder_of(adapter)
-        helm = f"Helm: components.{component.component_key(folder)}"
-        remedy = f"add component {folder} ({helm}) and install what it asks"
-        if adapter in policy.repair.adapters:
-            remedy = (
-                "list in your overlay what gpuward-remediator policy rbac writes, and apply it"
-            )
-        checks += one(name, f"{'; '.join(dict.fromkeys(lacking))}; {remedy}", FAIL)
-    return checks
+    """Whether the adapters of the repair steps can work, one line for each adapter."""
 
+    async def check(one: Policy, _: Sequence[NodeView]) -> list[Finding]:
+        return await preflight_repair.adapter_checks(cluster, one, namespace, user)
 
-async def _forbidden(
-    cluster: Cluster, user: str, group: str, resource: str, verbs: Sequence[str], namespace: str
-) -> list[str]:
-    """What RBAC refuses the remediator; nothing where the caller may not ask."""
-    what = f"{resource}{f'.{group}' if group else ''}{f' in {namespace}' if namespace else ''}"
-    answers = {verb: await cluster.may(user, group, resource, verb, namespace) for verb in verbs}
-    return [f"the remediator may not {v} {what}" for v, may in answers.items() if may is False]
-
-
-async def _not_served(cluster: Cluster, action: NewObject | Replacement) -> list[str]:
-    """The kind of object that an adapter asks, where no definition of it is installed."""
-    group, _, version = action.api_version.rpartition("/")
-    if version == "*":
-        found = await cluster.get(object_name.api_path("/apis", group)) or {}
-        version = (found.get("preferredVersion") or {}).get("version") or "v1"
-    path = object_name.api_path("/apis", group, version) if group else f"/api/{version}"
-    served = (await cluster.get(path) or {}).get("resources", ())
-    if action.resource in {one["name"] for one in served}:
-        return []
-    return [f"nobody serves {action.resource} of {action.api_version}"]
-
-
-async def _not_admitted(cluster: Cluster, actions: Sequence[RepairAction]) -> list[str]:
-    """What our own admission policies refuse the remediator, since no component has named it."""
-    lacking = []
-    there = await _by_name(cluster, "validatingadmissionpolicies")
-    wanted = (
-        (component.QUARANTINE_POLICY, component.node_keys(actions)),
-        (component.UNKNOWN_POLICY, component.conditions_of(actions)),
-        (component.JOBS_POLICY, component.job_kinds(actions)),
-    )
-    for policy, names_ in wanted:
-        spec = there[policy].get("spec") or {} if policy in there else {}
-        text = " ".join(str(each.get("expression")) for each in spec.get("variables") or ())
-        missing = [one for one in names_ if spec and f"'{one}'" not in text]
-        lacking += [f"policy {policy} does not name {one}" for one in missing]
-    return lacking
-
-
-async def _no_template(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """A PodTemplate, or its RuntimeClass, that is not there."""
-    path = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates", name)
-    found = await cluster.get(path)
-    if found is None:
-        return [f"there is no PodTemplate {name} in {namespace}"]
-    runtime = ((found.get("template") or {}).get("spec") or {}).get("runtimeClassName")
-    classes = "/apis/node.k8s.io/v1/runtimeclasses"
-    if runtime and await cluster.get(object_name.api_path(classes, runtime)) is None:
-        return [f"there is no RuntimeClass {runtime}"]
-    return []
+    return _lines(await preflight_policies.of_each(policy, (), lambda one: one.repair, check))
 
 
 async def _validation(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:
-    """What the test under load needs that the policy asks for."""
-    template = policy.validate.template
-    path = object_name.api_path("/api/v1/namespaces", namespace, "podtemplates", template)
-    # Auto tests where the component is installed: what else it needs is to be there then.
-    there = await cluster.get(path) is not None
-    if policy.validate.provider == "None" or not (_asks(policy, components.VALIDATE) or there):
-        return []
-    lacking = await _no_template(cluster, namespace, template)
-    lacking += await _forbidden(cluster, user, "batch", "jobs", ("create",), namespace)
-    found = f"{'; '.join(lacking)}; add component validate" if lacking else "is there"
-    return one(f"test under load {template}", found, FAIL if lacking else OK)
+    """Whether the test under load can run."""
+
+    async def check(one: Policy, _: Sequence[NodeView]) -> list[Finding]:
+        return await preflight_repair.validation_checks(cluster, one, namespace, user)
+
+    return _lines(await preflight_policies.of_each(policy, (), lambda one: one.validate, check))
 
 
 async def _devices(cluster: Cluster, policy: Policy, user: str) -> list[Check]:
     """What `isolate: Device`, drain scope Holders and native gangs depend on."""
-    wanted = _asks(policy, components.DEVICES)
-    found = await preflight_devices.device_checks(cluster, policy, user) if wanted else []
-    found += await preflight_devices.holder_checks(cluster, policy)
-    found += await preflight_gangs.gang_checks(cluster, user)
-    return [each for name, text, ok in found for each in one(name, text, OK if ok else WARN)]
+    found: list[Finding] = []
+    if any(any(preflight_devices.asked(one)) for one in policy.policies):
+        nodes = await cluster.nodes(policy.node_selector)
+        check = partial(preflight_devices.device_checks, cluster, user)
+        found = await preflight_policies.of_each(policy, nodes, preflight_devices.asked, check)
+    return _lines([*found, *await preflight_gangs.gang_checks(cluster, user)], WARN)
 
 
-def _asks(policy: Policy, component: str) -> bool:
-    """Whether the policy uses what this component allows."""
-    return any(each.component == component for each in components.asked_components(policy))
+def _lines(found: Iterable[Finding], bad: str = FAIL) -> list[Check]:
+    return [each for name, text, ok in found for each in one(name, text, OK if ok else bad)]

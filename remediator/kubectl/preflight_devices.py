@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from remediator.kubectl.cluster import Cluster
+from remediator.kubectl.preflight_policies import Finding
 from rules.api import device_taints, messages, object_name, resource_slices
 from rules.api.nodes import NodeView
 from rules.catalog.reason import DrainScope
+from rules.policy import components
 from rules.policy.policy import Policy
 from rules.session import isolation
 
@@ -19,12 +21,26 @@ _HOLDERS: Final = "pod-resources"
 """The source of `holders` in the status of a GPUNodeHealth."""
 
 
+def asked(policy: Policy) -> tuple[bool, bool]:
+    """Return whether the policy isolates single GPUs, and whether it uses drain scope Holders."""
+    scopes = {policy.drain.scope, *(one.drain_scope for one in policy.reasons.values())}
+    return components.asks(policy, components.DEVICES), DrainScope.HOLDERS in scopes
+
+
 async def device_checks(
-    cluster: Cluster, policy: Policy, user: str
-) -> list[tuple[str, str, bool]]:
-    """Return the name of each check, its finding, and whether it is good. With a bad one gpuward
-    isolates the node. `user` is the remediator's.
+    cluster: Cluster, user: str, policy: Policy, nodes: Sequence[NodeView]
+) -> list[Finding]:
+    """Return the findings about what the policy asks for on these nodes. With a bad one gpuward
+    isolates the node, or all GPU pods leave. `user` is the remediator's.
     """
+    isolates, holders = asked(policy)
+    found = await _isolation_checks(cluster, user, nodes) if isolates else []
+    return [*found, await _holder_check(cluster, nodes)] if holders else found
+
+
+async def _isolation_checks(
+    cluster: Cluster, user: str, nodes: Sequence[NodeView]
+) -> list[Finding]:
     group, resource = device_taints.GROUP, device_taints.RESOURCE
     if await cluster.may(user, group, resource, "create", "") is False:
         why = f"{user} may not create {resource}; add component devices"
@@ -40,7 +56,6 @@ async def device_checks(
     found = [("device taints", why or f"{served[0]} is served", not why)]
     if not served:
         return found
-    nodes = await cluster.nodes(policy.node_selector)
     query = {
         "fieldSelector": object_name.field_selector("spec.driver", resource_slices.GPU_DRIVER)
     }
@@ -55,13 +70,7 @@ async def device_checks(
     return [*found, *_of_nodes(nodes, shown)]
 
 
-async def holder_checks(cluster: Cluster, policy: Policy) -> list[tuple[str, str, bool]]:
-    """Return the check of drain scope Holders, in the form of `device_checks`; none if the policy
-    does not use it.
-    """
-    scopes = {policy.drain.scope, *(one.drain_scope for one in policy.reasons.values())}
-    if DrainScope.HOLDERS not in scopes:
-        return []
+async def _holder_check(cluster: Cluster, nodes: Sequence[NodeView]) -> Finding:
     known = {
         health.metadata.name
         for health in await cluster.healths()
@@ -69,18 +78,16 @@ async def holder_checks(cluster: Cluster, policy: Policy) -> list[tuple[str, str
         if source.name == _HOLDERS and source.state == "Up"
     }
     unknown = sorted(
-        node.name
-        for node in await cluster.nodes(policy.node_selector)
-        if node.name not in known and isolation.has_plugin(node)
+        node.name for node in nodes if node.name not in known and isolation.has_plugin(node)
     )
     why = (
         f"on {messages.name_list(unknown)} it is not known which pod uses which GPU, so all GPU "
         "pods leave; add component pod-resources"
     )
-    return [("drain scope Holders", why if unknown else "every node reports them", not unknown)]
+    return "drain scope Holders", why if unknown else "every node reports them", not unknown
 
 
-def _of_nodes(nodes: Sequence[NodeView], shown: set[str]) -> Iterator[tuple[str, str, bool]]:
+def _of_nodes(nodes: Sequence[NodeView], shown: set[str]) -> Iterator[Finding]:
     missing = sorted(node.name for node in nodes if node.name not in shown)
     why = f"no ResourceSlice with attribute uuid for {messages.name_list(missing)}"
     yield "device UUIDs", why if missing else "every node publishes its GPUs", not missing

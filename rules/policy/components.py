@@ -85,6 +85,11 @@ def asked_components(policy: Policy) -> tuple[Asked, ...]:
     )
 
 
+def asks(policy: Policy, component: str) -> bool:
+    """Return whether a value of the policy needs this component."""
+    return any(each.component == component for each in asked_components(policy))
+
+
 def _places(view: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Return the paths with each key in place of the wildcard."""
     if ANY not in path:

@@ -17,7 +17,7 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.writes import DeleteObject
 from rules.catalog.reason import Level
 from rules.catalog.why_not import WhyNot
-from rules.policy.policy import Policy, session_mode
+from rules.policy.policy import Policy, by_accident, session_mode
 from rules.session import causes, exclusions, observation, override
 from rules.session.observation import NodeObservation
 
@@ -123,8 +123,8 @@ def left_alone(
     policy: Policy,
     now: float,
 ) -> str:
-    """Return why policy or an operator exclude a faulty node: `OptOut`, `Report`, `Released` or
-    `Paused`; "" if they do not or the node is healthy.
+    """Return why policy or an operator exclude a faulty node: `OptOut`, `PolicyIsShadow`,
+    `Report`, `Released` or `Paused`; "" if they do not or the node is healthy.
 
     A pause of all nodes does not count: the node may have failed long after it.
     """
@@ -133,6 +133,8 @@ def left_alone(
         return ""
     if exclusions.opted_out(node):
         return WhyNot.OPT_OUT
+    if policy.mode == Mode.SHADOW and not by_accident(policy):
+        return WhyNot.POLICY_IS_SHADOW
     acting = causes.actionable(health, (), policy)
     if not acting:
         return Level.REPORT

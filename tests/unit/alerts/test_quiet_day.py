@@ -29,7 +29,8 @@ ONLY_WITH_CAUSE = frozenset(
         "gpuward_correlated_cause",
         "gpuward_node_common_cause", "gpuward_node_held", "gpuward_node_left_alone",
         "gpuward_open_session", "gpuward_open_session_condition", "gpuward_open_session_repair",
-        "gpuward_pause_created_timestamp_seconds", "kube_pod_container_status_waiting_reason",
+        "gpuward_pause_created_timestamp_seconds", "gpuward_policy_overlap_nodes",
+        "kube_pod_container_status_waiting_reason",
     }
 )  # fmt: skip
 """Metrics without series on a normal day."""

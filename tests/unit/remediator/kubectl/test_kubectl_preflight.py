@@ -1,32 +1,25 @@
 """`preflight`: ready or not, what is missing, and the remedy."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
-from hack.sim.cluster.resource import Caller
 from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.preflight import ADMISSION_POLICIES
-from tests.support.cluster.manifest_builds import build
 from tests.support.cluster.provider_definitions import DEFINITIONS
 from tests.support.cluster.slices import gpu_device, slice_spec
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
-from tests.support.remediator.kubectl_objects import BLOCKED, Object, node, policy_map
+from tests.support.remediator.kubectl_objects import BLOCKED, Object, node
+from tests.support.remediator.preflight_reports import ADMIN, BASE, component, having, lines
 from tests.support.scenario.provider_world import steps_for
 
 CRDS = REPOSITORY / "daemonset" / "crds"
-BASE = REPOSITORY / "daemonset" / "base"
-ADMIN: dict[str, Any] = {
-    "authorization": "RBAC",
-    "tokens": {"secret": Caller("root", ("system:masters", "system:authenticated"))},
-}
 POD_GROUPS: Object = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -46,29 +39,6 @@ POD_GROUPS: Object = {
         ],
     },
 }  # fmt: skip
-NOT_CHECKED = {"CustomResourceDefinition", "Deployment", "DaemonSet", "Namespace", "ConfigMap"}
-"""Of a component, what the report about it does not rest on."""
-
-
-def lines(kubectl: Kubectl, *arguments: str) -> tuple[int, dict[str, str]]:
-    """Exit status, and each line of the report by the name of its check."""
-    code, out, _ = kubectl("preflight", *arguments)
-    return code, {line[6:].partition(":")[0]: line for line in out.splitlines()}
-
-
-def having(objects: Sequence[Object], policy: str = "") -> Callable[[HostedServer], None]:
-    """Namespace gpuward with these objects, and a policy where one is given."""
-
-    def fill(hosted: HostedServer) -> None:
-        load(hosted, r.NAMESPACES, {"metadata": {"name": "gpuward"}})
-        made = [*objects, *([policy_map(policy)] if policy else [])]
-        hosted.run(post_manifests(hosted.server.client, made, namespace="gpuward"))
-
-    return fill
-
-
-def component(*names: str) -> list[Object]:
-    return [one for one in build(*names) if one["kind"] not in NOT_CHECKED]
 
 
 @pytest.mark.parametrize("files", [(), ("gpuwardpauses.yaml",)], ids=["fresh", "torn apart"])

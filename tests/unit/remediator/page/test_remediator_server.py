@@ -186,6 +186,8 @@ def example() -> str:
     metrics.pause_created.labels("drill").set(1_800_000_000)
     metrics.node_held.labels("gpu-7").set(1)
     metrics.node_left_alone.labels("gpu-8", "OptOut").set(1)
+    metrics.node_policy.labels("gpu-7", "inference", "Enforce").set(1)
+    metrics.policy_overlap.labels("inference and new-nodes").set(2)
     metrics.watch_staleness.labels("nodes").set(1.5)
     metrics.watch_synced.labels("nodes").set(1)
     metrics.undecodable.labels("nodes").set(0)

@@ -14,6 +14,7 @@ from rules.api.quarantine import (
     Cause,
     Condition,
     DrainStatus,
+    Mode,
     PauseScope,
     PauseSpec,
     QuarantineSpec,
@@ -23,6 +24,7 @@ from rules.api.quarantine import (
 )
 from rules.api.timestamps import parse_time
 from rules.policy.policy import Policy
+from rules.policy.pools import load_policies
 from rules.policy.reader import load_policy
 from rules.session.observation import FleetSnapshot
 
@@ -54,9 +56,10 @@ BLOCKED = session(
 
 
 def shown(metrics: Metrics, *sessions: QuarantineView, **fleet: Any) -> None:
-    """Set the gauges of a fleet with these sessions, under the default policy."""
+    """Set the gauges of a fleet with these sessions, in mode Enforce with the defaults."""
     quarantines = {one.name: one for one in sessions}
-    rest: dict[str, Any] = {"now": 0.0, "policy": Policy(), "nodes": {}, "healths": {}, **fleet}
+    policy = Policy(mode=Mode.ENFORCE)
+    rest: dict[str, Any] = {"now": 0.0, "policy": policy, "nodes": {}, "healths": {}, **fleet}
     set_gauges(metrics, FleetSnapshot(quarantines=quarantines, **rest))
 
 
@@ -166,6 +169,7 @@ REPORTED = {"reasons": {LOST.reason: {"level": "Report"}}}
     [
         pytest.param({}, {}, False, [], id="to be quarantined"),
         pytest.param({"gpuward.io/opt-out": "true"}, {}, False, ["OptOut"], id="opted out"),
+        pytest.param({}, {"mode": "Shadow"}, False, ["PolicyIsShadow"], id="policy in Shadow"),
         pytest.param({}, REPORTED, False, ["Report"], id="only reported by policy"),
         pytest.param({}, {}, True, ["Released"], id="returned to service by an operator"),
     ],
@@ -184,7 +188,7 @@ def test_sick_nodes_that_are_left_alone_by_a_decision_are_a_series(
             ended.spec, causes=causes, release=ReleaseRequest(by="ann", reason="tested")
         ),
     )
-    loaded = load_policy(policy)
+    loaded = load_policy({"mode": "Enforce", **policy})
     assert isinstance(loaded, Policy)
     metrics = Metrics()
     nodes, healths = {"gpu-7": node}, {"gpu-7": health}
@@ -229,3 +233,40 @@ def test_walk_a_pause_of_a_node_is_a_decision_about_it_one_of_everything_is_none
         assert lines(metrics, "gpuward_node_left_alone") == [
             f'gpuward_node_left_alone{{node="gpu-7",why="{one}"}} 1.0' for one in arguments
         ]
+
+
+def test_nodes_show_their_policy_and_pools_that_overlap_are_counted() -> None:
+    pools = [
+        {"metadata": {"name": name}, "nodeSelector": selector, "mode": mode}
+        for name, selector, mode in (("zone", "zone=z", "Enforce"), ("trial", "team=t", "Shadow"))
+    ]
+    policy = load_policies([{"mode": "Enforce"}, *pools])
+    assert isinstance(policy, Policy)
+    trial, zone = {"team": "t"}, {"zone": "z"}
+    found = {"gpu-1": {}, "gpu-2": trial, "gpu-3": trial | zone, "gpu-4": trial | zone}
+    nodes = {
+        name: NodeView(metadata=ObjectMeta(name=name, labels={"gpuward.io/gpus": "8", **labels}))
+        for name, labels in found.items()
+    }
+    healths = {
+        name: HealthView(metadata=TimedMeta(name=name), status=HealthStatus(incidents=(LOST,)))
+        for name in nodes
+    }
+    metrics = Metrics()
+    for _ in range(2):
+        shown(metrics, policy=policy, nodes=nodes, healths=healths)
+    assert sorted(lines(metrics, "gpuward_node_policy")) == [
+        'gpuward_node_policy{mode="Enforce",node="gpu-1",policy="default"} 1.0',
+        'gpuward_node_policy{mode="Shadow",node="gpu-2",policy="trial"} 1.0',
+        'gpuward_node_policy{mode="Shadow",node="gpu-3",policy="trial and zone"} 1.0',
+        'gpuward_node_policy{mode="Shadow",node="gpu-4",policy="trial and zone"} 1.0',
+    ]
+    assert lines(metrics, "gpuward_policy_overlap_nodes") == [
+        'gpuward_policy_overlap_nodes{policy="trial and zone"} 2.0'
+    ]
+    assert lines(metrics, "gpuward_node_left_alone") == [
+        'gpuward_node_left_alone{node="gpu-2",why="PolicyIsShadow"} 1.0'
+    ]
+    shown(metrics, nodes=nodes)
+    assert lines(metrics, "gpuward_node_policy") == []
+    assert lines(metrics, "gpuward_policy_overlap_nodes") == []
