@@ -77,6 +77,7 @@ def fleet_page(state: PageState, wanted: shapes.FleetFilter) -> shapes.FleetPage
             )
             for line in state.assessment.lines
         ),
+        policies=_policies(state),
         breaker=breaker.why if breaker is not None else "",
         breaker_until=timestamps.format_time(breaker.until) if breaker and breaker.until else "",
         findings=_findings(state),
@@ -214,6 +215,21 @@ def _urgency(row: shapes.SessionRow) -> tuple[bool, int, float, str]:
     """Those that need operator action first, then the most severe, then the oldest."""
     since = timestamps.parse_time(row.opened_at) or 0.0
     return not row.needs, -reason.severity_rank(row.severity), since, row.name
+
+
+def _policies(state: PageState) -> tuple[shapes.PolicyRow, ...]:
+    """The policies of a file with pools, then the overlaps of pools."""
+    snapshot = state.snapshot
+    named = {one.name: one for one in snapshot.policy.policies}
+    if len(named) == 1:
+        return ()
+    in_force = [snapshot.policy_of(node) for node in snapshot.nodes.values()]
+    named |= {one.name: one for one in in_force}
+    nodes = Counter(one.name for one in in_force)
+    return tuple(
+        shapes.PolicyRow(name=name, mode=str(one.mode), nodes=nodes[name])
+        for name, one in named.items()
+    )
 
 
 def _findings(state: PageState) -> tuple[str, ...]:

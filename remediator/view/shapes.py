@@ -275,6 +275,14 @@ class FleetFilter(Shown, frozen=True, kw_only=True):
     """Order of the open sessions: `node`, `rack`, `phase`, `reason` or `age`; else by urgency."""
 
 
+class PolicyRow(Shown, frozen=True, kw_only=True):
+    """A policy of a file with pools; two pools that overlap are a row with both names."""
+
+    name: str
+    mode: str
+    nodes: int
+
+
 class FleetPage(Shown, frozen=True, kw_only=True):
     """`/` and `/api/fleet`."""
 
@@ -282,6 +290,8 @@ class FleetPage(Shown, frozen=True, kw_only=True):
     counts: Counts
     """Of the entire fleet, whatever the filter."""
     budgets: tuple[BudgetRow, ...]
+    policies: tuple[PolicyRow, ...]
+    """Empty if the file has one policy."""
     breaker: str
     """Why new quarantines are paused; "" while the circuit breaker is closed."""
     breaker_until: str

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from hack.chart.emit import components
+from rules.policy.policy import Policy
+from rules.policy.pools import load_policies
 from rules.repair.component import component_key
 from tests.support.cluster.manifest_builds import REPOSITORY, Object, build
 
@@ -181,6 +183,23 @@ def test_a_policy_that_needs_a_disabled_component_is_rejected(asks: str, compone
     assert done.returncode != 0
     assert f"needs components.{component}: true" in done.stderr
     assert helm(*asked, "--set", f"components.{component}=true").returncode == 0
+
+
+def test_pools_of_the_values_are_policies_by_name(tmp_path: Path) -> None:
+    trial = {"nodeSelector": "team=t", "mode": "Shadow", "drain": {"onTimeout": "Force"}}
+    values = {"mode": "Enforce", "policy": {"isolate": "Node"}, "pools": {"trial": trial}}
+    (tmp_path / "pools.yaml").write_text(json.dumps(values))
+    done = helm("--values", str(tmp_path / "pools.yaml"))
+    assert "needs components.force: true" in done.stderr
+
+    objects = rendered({**values, "components": {"force": True}}, tmp_path)
+    (found,) = (o for o in objects if o["metadata"]["name"] == "gpuward-policy")
+    policy = load_policies([*yaml.safe_load_all(found["data"]["policy.yaml"])])
+    assert isinstance(policy, Policy)
+    assert [(one.name, one.mode) for one in policy.policies] == [
+        ("default", "Enforce"), ("trial", "Shadow"),
+    ]  # fmt: skip
+    assert policy.policies[1].drain.on_timeout == "Force"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import io
 import sys
 
 import pytest
+import yaml
 
 from remediator.cli import main
 
@@ -64,3 +65,39 @@ def test_walk_rbac_of_a_pipe_names_what_it_read(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mode: Shadow\n")))
     assert main(["policy", "rbac", "-"]) == 0
     assert capsys.readouterr().err.startswith("standard input: needs these components")
+
+
+POOLS = """mode: Enforce
+---
+metadata: {name: trial}
+nodeSelector: team=t
+mode: Shadow
+isolate: Device
+reasons: {Mistyped: {level: Report}}
+"""
+
+
+def test_check_and_show_name_each_policy_of_the_file(tmp_path, capsys):
+    path = tmp_path / "pools.yaml"
+    path.write_text(POOLS)
+    assert main(["policy", "check", str(path)]) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines() == [
+        f"{path}: policy default: valid, mode Enforce",
+        f"{path}: policy trial: valid, mode Shadow",
+    ]
+    reason, component = output.err.splitlines()
+    assert reason.startswith(f"{path}: policy trial: note: reasons.Mistyped is no reason")
+    assert component.startswith(f"{path}: policy trial: note: isolate: Device needs component")
+
+    assert main(["policy", "show", str(path)]) == 0
+    fleet, trial = yaml.safe_load_all(capsys.readouterr().out)
+    assert (fleet["metadata"], fleet["mode"]) == ({"name": "default"}, "Enforce")
+    assert (trial["metadata"], trial["mode"]) == ({"name": "trial"}, "Shadow")
+    assert trial["nodeSelector"] == "gpuward.io/gpus,team=t"
+    assert fleet.keys() - trial.keys() == {"budget", "limits"}
+
+    path.write_text(POOLS.replace("isolate", "isolat"))
+    for command in ("check", "show"):
+        assert main(["policy", command, str(path)]) == 64
+        assert "policy trial: isolat is not a known key" in capsys.readouterr().err

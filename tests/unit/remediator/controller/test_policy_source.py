@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from remediator.controller.policy_source import LeaderReport, PolicySource
 from remediator.kube.answer import Answer
 from remediator.kube.refusals import Refusals
@@ -146,3 +148,34 @@ def test_a_missing_right_to_write_sessions_is_on_the_lease(tmp_path: Path) -> No
     assert report.annotations() == {}, "nobody has tried it again for long"
     refusals.note(opened, Answer(code=409, body=b'{"kind":"Status","message":"exists"}'))
     assert refusals.missing_session_right() is None
+
+
+POOL = "metadata: {name: trial}\nnodeSelector: team=t\n"
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        pytest.param(f"{POOL}mod: Shadow\n", "policy trial: mod is not a known key", id="a key"),
+        pytest.param(
+            f"{POOL}budget: {{}}\n", "policy trial: budget limits the fleet", id="a limit"
+        ),
+        pytest.param("mode: Shadow\n", "holds 2 policies without metadata.name", id="no name"),
+        pytest.param(f"{POOL}mode: [\n", "is not YAML: ", id="no YAML"),
+    ],
+)
+def test_an_invalid_second_document_leaves_all_policies_in_effect(
+    tmp_path: Path, document: str, error: str
+) -> None:
+    file = tmp_path / "policy.yaml"
+    replica = of_file(file, f"mode: Enforce\n---\n{POOL}mode: Shadow\n")
+    before = replica.policy
+    file.write_text(f"mode: Shadow\n---\n{document}")
+    replica.reload(VirtualClock())
+    assert error in replica.trouble
+    assert replica.policy is before
+    assert [(one.name, one.mode) for one in before.policies] == [
+        ("default", "Enforce"),
+        ("trial", "Shadow"),
+    ]
+    assert (replica.mode, replica.unread) == (Mode.ENFORCE, False)

@@ -3,17 +3,26 @@ fleets.
 """
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hack.sim.cluster.client import Object
-from hack.sim.cluster.resource import NODES, PODS
+from hack.sim.cluster.resource import CONFIGMAPS, NAMESPACES, NODES, PODS
 from hack.sim.cluster.server import HostedServer
 from tests.support.remediator.kubectl_cluster import cluster, load
-from tests.support.remediator.kubectl_objects import QUARANTINES, node, session
+from tests.support.remediator.kubectl_objects import (
+    HEALTHS,
+    QUARANTINES,
+    node,
+    policy_map,
+    session,
+    sick,
+)
 
 BY_HAND = {"source": "Human", "reason": "Requested", "severity": "Degraded", "by": "ann"}
 
@@ -135,3 +144,34 @@ def test_labels_that_no_node_has_are_reported(
     with cluster(tmp_path, fill, led=True) as kubectl:
         code, out, _ = kubectl(*arguments)
     assert (code, out.splitlines()[-1]) == (0, message)
+
+
+def test_pools_have_a_column_with_the_policy_of_each_node(tmp_path: Path) -> None:
+    pools = (
+        {"mode": "Enforce"},
+        {"metadata": {"name": "trial"}, "nodeSelector": "team=t", "mode": "Shadow"},
+        {"metadata": {"name": "zone"}, "nodeSelector": "zone=z"},
+    )
+    labels: dict[str, dict[str, str]] = {
+        "n1": {},
+        "n2": {"team": "t"},
+        "n3": {"team": "t", "zone": "z"},
+    }
+    expected = ["default", "trial", "trial and zone"]
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, NODES, *(gpu_node(name, **its) for name, its in labels.items()))
+        load(hosted, HEALTHS, *map(sick, labels))
+        load(hosted, NAMESPACES, {"metadata": {"name": "gpuward"}})
+        load(hosted, CONFIGMAPS, policy_map(yaml.safe_dump_all(pools)))
+
+    with cluster(tmp_path, fill, led=True) as kubectl:
+        code, out, _ = kubectl("plan")
+        assert code == 0
+        assert "mode Enforce (pools: trial Shadow, zone Enforce); 3 nodes selected" in out
+        rows = [
+            line for line in out.splitlines() if line.startswith(("NODE", "n1 ", "n2 ", "n3 "))
+        ]
+        assert [re.split(r" {2,}", row)[1] for row in rows] == ["POLICY", *expected]
+        items = json.loads(kubectl("plan", "-o", "json")[1])["items"]
+        assert [one["policy"] for one in items] == expected

@@ -12,6 +12,7 @@ from rules.api.metadata import ObjectMeta
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import NodeStatus, NodeView
 from rules.policy.policy import Policy, UnreadPolicy
+from rules.policy.pools import load_policies
 from rules.session.decide import decide
 from tests.support.cluster.manifest_builds import REPOSITORY
 from tests.support.remediator.kubectl_looks import NAME, SESSION, summary
@@ -156,3 +157,31 @@ def test_the_agent_runs_where_a_label_shows_gpus() -> None:
     rules = [rule for term in terms for rule in term["matchExpressions"]]
     asked = {rule["key"]: "".join(rule.get("values", ())) for rule in rules}
     assert asked == {**GPU_LABELS, LABEL_GPUS: ""}
+
+
+@pytest.mark.parametrize(
+    ("labels", "line", "reason"),
+    [
+        pytest.param({}, "policy   default, mode Enforce", OPENS, id="fleet"),
+        pytest.param({"team": "t"}, "policy   trial, mode Shadow", "in Shadow mode; ", id="pool"),
+        pytest.param(
+            {"team": "t", "zone": "z"},
+            "policy   trial and zone, mode Shadow",
+            "in Shadow mode: pools trial and zone select the node with equally many requirements",
+            id="overlap",
+        ),
+    ],
+)
+def test_why_names_the_policy_of_the_node(labels: dict[str, str], line: str, reason: str) -> None:
+    pools = load_policies(
+        [
+            {"mode": "Enforce"},
+            {"metadata": {"name": "trial"}, "nodeSelector": "team=t", "mode": "Shadow"},
+            {"metadata": {"name": "zone"}, "nodeSelector": "zone=z"},
+        ]
+    )
+    assert isinstance(pools, Policy)
+    seen = look(policy=pools.of({LABEL_GPUS: "8", **labels}), labels=labels)
+    assert line in why(seen)
+    assert reason in summary(seen)
+    assert not any(one.startswith("policy ") for one in why(look()))

@@ -11,6 +11,7 @@ from remediator.view.state import GroupKeys, PageState
 from rules.api.nodes import AgentPod, QuarantineView
 from rules.api.quarantine import Condition, Mode
 from rules.policy.policy import Budget, Policy
+from rules.policy.pools import load_policies
 from tests.support.remediator.page_fleet import (
     NOW,
     XID_79,
@@ -253,3 +254,28 @@ def test_pool_and_rack_are_the_first_label_that_names_one(
     labels: dict[str, str], expected: tuple[str, str]
 ) -> None:
     assert GroupKeys().group(labels) == expected
+
+
+def test_policies_of_pools_are_shown_with_mode_and_nodes() -> None:
+    pools = load_policies(
+        [
+            {"mode": "Enforce"},
+            {"metadata": {"name": "trial"}, "nodeSelector": "team=t", "mode": "Shadow"},
+            {"metadata": {"name": "zone"}, "nodeSelector": "zone=z"},
+        ]
+    )
+    assert isinstance(pools, Policy)
+    labels: tuple[dict[str, str], ...] = ({}, {}, {"team": "t"}, {"team": "t", "zone": "z"})
+    nodes = [node(f"n{i}", labels=its) for i, its in enumerate(labels)]
+    found = [(one.name, one.mode, one.nodes) for one in fleet(state(nodes, policy=pools)).policies]
+    assert found == [
+        ("default", "Enforce", 2),
+        ("trial", "Shadow", 1),
+        ("zone", "Enforce", 0),
+        ("trial and zone", "Shadow", 1),
+    ]
+    page = fleet_html(state(nodes, policy=pools))
+    line = page[page.index('id="policies"') :].partition("</p>")[0]
+    assert all(part in line for part in ("default", "2 nodes", "trial and zone", "1 node"))
+    assert fleet(state(nodes)).policies == ()
+    assert "Policies:" not in fleet_html(state(nodes))
