@@ -351,7 +351,7 @@ def _overlap(pools: str) -> ShadowTexts:
         state=f"{both}, so it is in Shadow",
         halts=f"{both}, so gpuward does not change it",
         unintended=both,
-        ended_by="a nodeSelector or label with which one pool selects it",
+        ended_by="another requirement in one of their nodeSelectors",
     )
 
 
