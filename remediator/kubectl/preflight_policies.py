@@ -34,8 +34,8 @@ async def of_each(
             continue
         checked.append(own)
         names = [each.name for each in policy.policies if part(each) == own]
-        its = [node for node in nodes if part(policy.of(node.labels)) == own]
-        for finding in await check(one, its):
+        selected = [node for node in nodes if part(policy.of(node.labels)) == own]
+        for finding in await check(one, selected):
             found.setdefault(finding, []).extend(names)
     return [
         (name, text if FLEET in pools else f"pool {messages.name_list(pools)}: {text}", good)
@@ -47,8 +47,8 @@ def pool_checks(policy: Policy, nodes: Sequence[NodeView]) -> Iterator[Finding]:
     """Yield the number of nodes that follow each pool's policy, as good if it is not 0."""
     found = Counter(policy.of(node.labels).name for node in nodes)
     for pool in policy.policies[1:]:
-        its = count(found[pool.name], "node")
-        text = f"{its} by {pool.node_selector!r}, mode {pool.mode}"
+        nodes_found = count(found[pool.name], "node")
+        text = f"{nodes_found} selected by {pool.node_selector!r}, mode {pool.mode}"
         yield f"pool {pool.name}", text, found[pool.name] > 0
 
 
@@ -58,9 +58,10 @@ def overlap_checks(policy: Policy, nodes: Sequence[NodeView]) -> Iterator[Findin
     for node in nodes:
         if isinstance(one := policy.of(node.labels), OverlappingPolicy):
             found[one.name].append(node.name)
-    for pools, its in sorted(found.items()):
+    for pools, selected in sorted(found.items()):
         text = (
-            f"select {messages.name_list(its, _NAMED)} with equally many requirements, so gpuward "
-            "changes nothing there; add a requirement to one nodeSelector, or change the labels"
+            f"select {messages.name_list(selected, _NAMED)} with equally many requirements, so "
+            "gpuward changes nothing there; add a requirement to one nodeSelector, or change the "
+            "labels"
         )
         yield f"pools {pools}", text, False

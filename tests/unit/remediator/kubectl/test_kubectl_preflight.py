@@ -337,5 +337,5 @@ def test_pod_groups_are_checked_where_they_are_served(tmp_path: Path, narrow: bo
         hosted = kubectl.hosted
         hosted.run(post_manifests(hosted.server.client, [POD_GROUPS]))
         _, report = lines(kubectl)
-    served, lacking = "each PodGroup is read", "may not get PodGroups"
+    served, lacking = "PodGroups are served", "may not get PodGroups"
     assert (lacking if narrow else served) in report["pod groups"]

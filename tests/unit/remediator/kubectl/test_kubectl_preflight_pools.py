@@ -48,8 +48,10 @@ def test_each_policy_is_checked_and_nodes_of_two_pools_are_named(tmp_path: Path)
         "FAIL  pools trial and zone: select gpu-3 with equally many requirements, so gpuward "
         "changes nothing there; add a requirement to one nodeSelector, or change the labels"
     )
-    assert report["pool trial"].endswith("1 node by 'gpuward.io/gpus,team=t', mode Shadow")
-    assert report["pool empty"].startswith("warn  pool empty: 0 nodes by ")
+    assert report["pool trial"].endswith(
+        "1 node selected by 'gpuward.io/gpus,team=t', mode Shadow"
+    )
+    assert report["pool empty"].startswith("warn  pool empty: 0 nodes selected by ")
     assert "policy: reasons.Misspelled is no reason" in out
     assert "policy: pool trial: reasons.Mistyped is no reason" in out
     assert out.count("Misspelled") == 1
