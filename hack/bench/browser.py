@@ -18,6 +18,8 @@ import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TIMEOUT_S = 30.0
+START_S = 60.0
+"""The longest start that counts as one on a loaded machine; then Chromium is started once more."""
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -37,7 +39,6 @@ class Browser:
     """`async with Browser() as browser`: one empty page."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="gpuward-chromium-"))
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
         self._loaded = asyncio.Event()
@@ -47,7 +48,15 @@ class Browser:
         """Messages of the console and of the content security policy."""
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except TimeoutError:
+            await self._start()
+        return self
+
+    async def _start(self) -> None:
         assert CHROMIUM is not None
+        self._folder = Path(tempfile.mkdtemp(prefix="gpuward-chromium-"))
         self._process = await asyncio.create_subprocess_exec(
             CHROMIUM,
             *_FLAGS,
@@ -68,7 +77,6 @@ class Browser:
         except BaseException:
             await self._end()
             raise
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._reader.cancel()
@@ -89,7 +97,7 @@ class Browser:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _page_address(self) -> str:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(START_S):
             port_file = self._folder / "DevToolsActivePort"
             # Chromium writes its port into this file.
             while not (port_file.exists() and port_file.read_text().strip()):  # noqa: ASYNC110 (see above)
