@@ -1,13 +1,10 @@
-"""How fast the remediator acts and what it costs, measured on a real process.
+"""How fast the remediator evicts pods within PodDisruptionBudgets, measured on a real process.
 
-    python -m hack.bench.remediator [storm|evictions|fleet ...]
+    python -m hack.bench.remediator
 
-storm: half of 1,500 nodes fail at once, until all are unschedulable, then raw patches of the other
-half. evictions: per second over twelve PDBs, and raw evictions of as many pods. fleet: memory,
-CPU and writes with 10,000 healthy nodes that have agents, then page, command and a storm of a
-tenth. The API server is the simulated one (in
-this process), or a real one where KUBEBUILDER_ASSETS names its programs: compare columns of one
-run, not runs.
+Evictions per second over twelve PDBs, and raw evictions of as many pods. The API server is the
+simulated one (in this process), or a real one where KUBEBUILDER_ASSETS names its programs:
+compare columns of one run, not runs. `hack.bench.fleet` measures everything else.
 """
 
 import argparse
@@ -18,11 +15,10 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from hack.bench.remediator_fleet import AGENT, Figures, storm, ten_thousand
 from hack.bench.remediator_floor import floor_of
 from hack.bench.remediator_replica import LIFTED, PROFILE, Replica, assessments_of, bench_cluster
 from hack.sim.cluster.controllers.pods import is_ready, is_terminating, node_of
@@ -31,6 +27,9 @@ from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import PODS
 from hack.sim.control_plane import ControlPlane
 
+Figures = dict[str, Any]
+AGENT = {"gpuward.io/gpus": "8"}
+TITLE = "evictions over 12 PDBs"
 _SILENCE_S = 15.0
 
 
@@ -52,7 +51,7 @@ async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figure
         names = Fleet(pools=pools).node_names()[:nodes]
         await _until(lambda: _all_ready(plane, each * budgets))
         assessments = await assessments_of(plane, names)
-        with Replica(plane) as replica:
+        with Replica(plane.straight_kubeconfig) as replica:
             await replica.leads(plane)
             wanted = [pod for pod in await _pods(plane) if node_of(pod) in names]
             await assessments.all_fail(names, XID_79)
@@ -70,7 +69,7 @@ async def evictions(budgets: int = 12, nodes: int = 8, pods: int = 20) -> Figure
             }
         await _until(lambda: _all_ready(plane, each * budgets))
         others = [pod for pod in await _pods(plane) if node_of(pod) not in names][: len(times)]
-        raw_s = await floor_of(plane.straight_kubeconfig, "evictions", [*map(_line, others)])
+        raw_s = await floor_of(plane.straight_kubeconfig, [*map(_line, others)])
         figures["floor: raw evictions per second"] = len(others) / raw_s
         figures["of the floor"] = len(times) / span / (len(others) / raw_s)
         return figures
@@ -116,13 +115,6 @@ async def _until(check: Callable[[], Awaitable[bool]], timeout_s: float = 300) -
             await asyncio.sleep(0.05)
 
 
-BENCHES: dict[str, list[tuple[str, Callable[[], Coroutine[Any, Any, Figures]]]]] = {
-    "storm": [("storm", storm)],
-    "evictions": [("evictions over 12 PDBs", evictions)],
-    "fleet": [("10,000 nodes with agents", ten_thousand)],
-}
-
-
 def medians(runs: list[Figures]) -> Figures:
     """Of every figure that is a number in all runs."""
     return {
@@ -141,9 +133,8 @@ def show(title: str, figures: Figures) -> None:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the benchmark as often as asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("which", nargs="*", choices=[*BENCHES, []])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each (default: 1)")
     parser.add_argument(
@@ -155,15 +146,13 @@ def main() -> int:
     real = bool(os.environ.get("KUBEBUILDER_ASSETS"))
     results: dict[str, Any] = {"control plane": "real" if real else "simulated"}
     print(f"control plane: {results['control plane']}, limits lifted: {' '.join(LIFTED.split())}")
-    for which in arguments.which or BENCHES:
-        for title, bench in BENCHES[which]:
-            runs: list[Figures] = [asyncio.run(bench()) for _ in range(arguments.repeat)]
-            for run in runs:
-                show(title, run)
-            results[title] = runs
-            if len(runs) > 1:
-                results[f"{title}, median"] = medians(runs)
-                show(f"{title}, median of {len(runs)}", results[f"{title}, median"])
+    runs: list[Figures] = [asyncio.run(evictions()) for _ in range(arguments.repeat)]
+    for run in runs:
+        show(TITLE, run)
+    results[TITLE] = runs
+    if len(runs) > 1:
+        results[f"{TITLE}, median"] = medians(runs)
+        show(f"{TITLE}, median of {len(runs)}", results[f"{TITLE}, median"])
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
     return 0

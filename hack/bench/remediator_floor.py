@@ -1,13 +1,10 @@
-"""The floor under `hack.bench.remediator`: the same requests sent raw, by a process that decides
+"""The floor under `hack.bench.remediator`: the same evictions sent raw, by a process that decides
 nothing.
 
-    python -m hack.bench.remediator_floor KUBECONFIG taints and cordons < NODES
-    python -m hack.bench.remediator_floor KUBECONFIG evictions < "NAMESPACE POD BUDGET" a line
+    python -m hack.bench.remediator_floor KUBECONFIG < "NAMESPACE POD BUDGET" a line
 
-taints and cordons: one patch per node, as a taint and cordon looks, as many in flight as the
-remediator has. evictions: one in flight per budget. The bench runs it as a process of its own
-on the same API server, right after the remediator, so that both columns are of one machine in
-one state.
+One eviction is in flight per budget. The bench runs it as a process of its own on the same API
+server, right after the remediator, so that both columns are of one machine in one state.
 """
 
 import asyncio
@@ -19,39 +16,9 @@ from pathlib import Path
 
 from hack.sim.cluster.client import Client, HttpClient
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import NODES
-from remediator.kube.api import IN_FLIGHT
-from remediator.kube.clock import CallQueue
-from rules.api.metadata import ObjectMeta
-from rules.api.nodes import NodeView
-from rules.api.quarantine_taint import quarantine_patch
 
 _AGAIN_S = 0.05
 """Retry period of a refused eviction: the disruption controller needs a moment."""
-
-
-async def taints(client: Client, names: list[str]) -> list[float]:
-    """When each patch was answered."""
-    slots = asyncio.Semaphore(IN_FLIGHT[CallQueue.TAINT])
-    answered: list[float] = []
-
-    async def one(name: str) -> None:
-        node = NodeView(metadata=ObjectMeta(name=name))
-        patch = quarantine_patch(
-            node,
-            session=f"{name}-floor",
-            reason="Xid79",
-            phase="Marked",
-            parts="CordonAndTaint",
-            now=time.time(),
-        )
-        del patch["metadata"]["resourceVersion"]
-        async with slots:
-            await client.patch(NODES, name, patch)
-        answered.append(time.time())
-
-    await asyncio.gather(*map(one, names))
-    return answered
 
 
 async def evictions(client: Client, lines: list[str]) -> list[float]:
@@ -79,29 +46,29 @@ async def evictions(client: Client, lines: list[str]) -> list[float]:
     return granted
 
 
-async def _run(kubeconfig: Path, what: str, lines: list[str]) -> list[float]:
+async def _run(kubeconfig: Path, lines: list[str]) -> list[float]:
     async with HttpClient.from_kubeconfig(kubeconfig) as client:
-        return await (taints if what == "taints" else evictions)(client, lines)
+        return await evictions(client, lines)
 
 
-async def floor_of(kubeconfig: Path, what: str, lines: list[str]) -> float:
+async def floor_of(kubeconfig: Path, lines: list[str]) -> float:
     """Seconds from the first answer to the last, sent by a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hack.bench.remediator_floor", str(kubeconfig), what),
+        *(sys.executable, "-m", "hack.bench.remediator_floor", str(kubeconfig)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate("\n".join(lines).encode())
     if process.returncode != 0:
-        raise RuntimeError(f"the floor of {what} ended with {process.returncode}")
+        raise RuntimeError(f"the floor of evictions ended with {process.returncode}")
     answered = sorted(json.loads(output))
     return max(0.001, float(answered[-1] - answered[0]))
 
 
 def main() -> int:
-    """Send what standard input names; print when each was answered, as JSON."""
-    kubeconfig, what = sys.argv[1:3]
-    print(json.dumps(asyncio.run(_run(Path(kubeconfig), what, sys.stdin.read().splitlines()))))
+    """Evict the pods that standard input names; print when each was granted, as JSON."""
+    pods = sys.stdin.read().splitlines()
+    print(json.dumps(asyncio.run(_run(Path(sys.argv[1]), pods))))
     return 0
 
 

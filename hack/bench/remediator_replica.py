@@ -1,4 +1,4 @@
-"""The cluster and the remediator process that `hack.bench.remediator` measures."""
+"""The remediator process that benchmarks measure, and the cluster of `hack.bench.remediator`."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,11 @@ from types import TracebackType
 from typing import Self
 
 from hack.bench.agent_processes import cpu_ns, memory
-from hack.sim.cluster.controllers.suite import Parts, utc_now
+from hack.sim.cluster.controllers.suite import utc_now
 from hack.sim.cluster.fleet.fleet import Fleet, apply_fleet
 from hack.sim.cluster.fleet.fleet_health import FleetHealth
 from hack.sim.cluster.resource import LEASES, NAMESPACES
 from hack.sim.control_plane import ControlPlane, Setup, control_plane
-from rules.api.health import PublisherPod
 
 ROOT = Path(__file__).resolve().parents[2]
 LIFTED = """
@@ -32,6 +31,8 @@ budget:
   maxNew: {count: 100000, window: 1m}
   perReason: {count: 100000, window: 1m}
 drain: {settle: 1s, gangWindow: 1s}
+release: {healthyFor: 1s}
+limits: {nodesDraining: 100000}
 """
 PROFILE = "GPUWARD_BENCH_PROFILE"
 """Environment variable: the file that the remediator's profile goes to (`pstats`)."""
@@ -39,11 +40,9 @@ _GOODBYE_S = 30.0
 
 
 @asynccontextmanager
-async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[ControlPlane]:
-    """A cluster with that fleet; `living` gives it controllers, scheduler and kubelets."""
-    parts = Parts(controllers=living, scheduler=living, kubelets=living)
-    definitions = (ROOT / "daemonset" / "crds",)
-    async with control_plane(Setup(parts=parts, manifests=definitions)) as plane:
+async def bench_cluster(fleet: Fleet) -> AsyncIterator[ControlPlane]:
+    """A cluster with that fleet, controllers, scheduler and kubelets."""
+    async with control_plane(Setup(manifests=(ROOT / "daemonset" / "crds",))) as plane:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpuward"}}
         await plane.client.create(NAMESPACES, namespace)
         await apply_fleet(plane.client, fleet, utc_now())
@@ -54,12 +53,9 @@ async def bench_cluster(fleet: Fleet, *, living: bool = True) -> AsyncIterator[C
             gc.unfreeze()
 
 
-async def assessments_of(
-    plane: ControlPlane, names: list[str], publishers: dict[str, PublisherPod] | None = None
-) -> FleetHealth:
+async def assessments_of(plane: ControlPlane, names: list[str]) -> FleetHealth:
     """Healthy health statuses of those nodes, published; nothing is shown on the Node objects."""
     found = FleetHealth(plane.client, utc_now, shown=False)
-    found.publishers = publishers or {}
     await found.all_healthy(names)
     return found
 
@@ -67,9 +63,9 @@ async def assessments_of(
 class Replica:
     """One remediator process."""
 
-    def __init__(self, plane: ControlPlane, policy: str = LIFTED) -> None:
+    def __init__(self, kubeconfig: Path, policy: str = LIFTED, *, identity: str = "bench") -> None:
         self._stack = contextlib.ExitStack()
-        self._kubeconfig, self._policy = plane.straight_kubeconfig, policy
+        self._kubeconfig, self._policy, self._identity = kubeconfig, policy, identity
         self._profile = os.environ.get(PROFILE, "")
         self.log = Path()
 
@@ -86,7 +82,8 @@ class Replica:
             f"--policy={folder / 'policy.yaml'}",
             "--listen=127.0.0.1:0",
             "--page-listen=127.0.0.1:0",
-            "--identity=bench",
+            f"--identity={self._identity}",
+            "--namespace=gpuward",
         ]
         log = self._stack.enter_context(self.log.open("wb"))
         self._process = subprocess.Popen(command, cwd=ROOT, stderr=log)
@@ -104,8 +101,7 @@ class Replica:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GOODBYE_S)
         # The cluster may live in this very process and cannot answer a goodbye now.
-        self._process.kill()
-        self._process.wait()
+        self.kill()
         self._stack.close()
 
     async def leads(self, plane: ControlPlane) -> None:
@@ -113,9 +109,16 @@ class Replica:
         async with asyncio.timeout(120):
             while True:
                 leases, _ = await plane.client.list(LEASES, "gpuward")
-                if any(lease["spec"].get("holderIdentity") == "bench" for lease in leases):
+                if any(lease["spec"].get("holderIdentity") == self._identity for lease in leases):
                     return
+                if self._process.poll() is not None:
+                    raise RuntimeError(f"the remediator ended: {self.log.read_text()[-2000:]}")
                 await asyncio.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it with SIGKILL: it does not release the lease."""
+        self._process.kill()
+        self._process.wait()
 
     async def ready(self) -> None:
         """Wait until /readyz reports it."""
@@ -133,8 +136,8 @@ class Replica:
     def calls(self, page: str) -> dict[str, int]:
         """Calls so far, by method and queue."""
         found: dict[str, int] = {}
-        pattern = r'gpuward_api_requests_total\{code="\d+",queue="(\w+)",method="(\w+)"\} (\S+)'
-        for call_queue, method, count in re.findall(pattern, page):
+        pattern = r'gpuward_api_requests_total\{code="\d+",method="(\w+)",queue="(\w+)"\} (\S+)'
+        for method, call_queue, count in re.findall(pattern, page):
             key = f"{method} {call_queue}"
             found[key] = found.get(key, 0) + int(float(count))
         return found
@@ -147,12 +150,8 @@ class Replica:
         """Proportional set size."""
         return sum(part.pss_kib for part in memory(self._process.pid)) / 1024
 
-    def page_url(self) -> str:
-        """Where people look."""
-        return f"http://127.0.0.1:{self._port('page_port')}/"
-
-    def _port(self, name: str = "port") -> int:
-        found = re.search(rf'"{name}": (\d+)', self.log.read_text())
+    def _port(self) -> int:
+        found = re.search(r'"port": (\d+)', self.log.read_text())
         return int(found[1]) if found else 0
 
     def _status(self, path: str) -> int:

@@ -53,6 +53,8 @@ class Setup:
     assets: Path | None = None
     device_taints: bool = False
     """A real control plane of Kubernetes 1.36 gets a scheduler and serves DeviceTaintRules."""
+    flags: tuple[str, ...] = ()
+    """Further flags of a real API server."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,7 +119,7 @@ class ControlPlane:
                 except ApiError as error:
                     if error.code != 409:
                         raise
-            spec: dict[str, Any] = {"expirationSeconds": 3600}
+            spec: dict[str, Any] = {"expirationSeconds": 6 * 3600}
             if pod is not None:
                 spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
                 if pod_uid is not None:
@@ -204,7 +206,7 @@ async def _real(setup: Setup, folder: Path, assets: Path) -> AsyncIterator[Contr
         folder,
         {token: (user, groups[user]) for user, token in tokens.items()},
         tokens[ADMIN],
-        [*DEVICE_TAINTS, SERVES_DEVICE_TAINTS] if setup.device_taints else (),
+        (*setup.flags, *((*DEVICE_TAINTS, SERVES_DEVICE_TAINTS) if setup.device_taints else ())),
     )
     clients: list[HttpClient] = []
     try:

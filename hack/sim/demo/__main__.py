@@ -86,7 +86,7 @@ def _why_not(nodes: int) -> str:
     if nodes > MOST_NODES:
         return (
             f"one process simulates the entire cluster, up to {MOST_NODES} nodes; 1,000 "
-            "and more are measured by python -m hack.bench.remediator"
+            "and more are measured by python -m hack.bench.fleet"
         )
     return ""
 
