@@ -41,7 +41,7 @@ MEANINGS = {
     "CONDITION_HEALTHY": "node condition: False only while a Fatal incident is active "
     "(agent; Unknown also by the remediator when the agent is gone)",
     "CONDITION_DEGRADED": "node condition: True while a Degraded incident is active (agent)",
-    "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label with the phase "
+    "TAINT_QUARANTINE": "taint `NoSchedule` with the reason at open, and label `true` "
     "(remediator)",
     "ANNOTATION_SESSION": "the session and the previous state of the node, as JSON (remediator)",
     "ANNOTATION_REPAIR": "on the object of a repair request: request, step and adapter "

@@ -25,6 +25,8 @@ EFFECT: Final = "NoSchedule"
 DEVICE: Final = "Device"
 """The parts of a session that isolates devices: the node gets neither taint nor cordon."""
 CORDONED: Final = "its cordon"
+LABELLED: Final = "true"
+"""Value of the quarantine label. Earlier versions wrote the phase: a node patch for each."""
 _ENDS_WITHIN_S: Final = 120.0
 """How long after the end of a session its last writes to the node may arrive."""
 _AUTOSCALER_VALUE: Final = "true"
@@ -91,7 +93,6 @@ def quarantine_patch(
     *,
     session: str,
     reason: str,
-    phase: str,
     parts: str,
     now: float,
     restored_boot: str = "",
@@ -138,7 +139,7 @@ def quarantine_patch(
     return {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
-            "labels": {names.LABEL_QUARANTINE: phase.lower()},
+            "labels": {names.LABEL_QUARANTINE: LABELLED},
             "annotations": {
                 names.ANNOTATION_SESSION: msgspec.json.encode(_recorded(note)).decode(),
                 **dict.fromkeys(AUTOSCALER_ANNOTATIONS, _AUTOSCALER_VALUE),
@@ -176,12 +177,12 @@ def _recorded(note: QuarantineNote) -> dict[str, Any]:
     return {name: value for name, value in recorded.items() if value or name not in _RARE}
 
 
-def relabel_patch(node: NodeView, phase: str) -> dict[str, Any]:
-    """Return the patch of the phase label, for `kubectl get nodes -L`."""
+def relabel_patch(node: NodeView) -> dict[str, Any]:
+    """Return the patch that restores the quarantine label, by which nodes are watched."""
     return {
         "metadata": {
             "resourceVersion": node.metadata.resource_version,
-            "labels": {names.LABEL_QUARANTINE: phase.lower()},
+            "labels": {names.LABEL_QUARANTINE: LABELLED},
         }
     }
 

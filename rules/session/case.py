@@ -45,10 +45,8 @@ RECHECK_S: Final = 60.0
 _EVENT_KIND: Final = {
     Phase.PENDING: "Normal",
     Phase.MARKED: "Warning",
-    Phase.DRAINING: "Warning",
     Phase.QUARANTINED: "Warning",
     Phase.REPAIRING: "Warning",
-    Phase.VALIDATING: "Normal",
     Phase.RELEASED: "Normal",
     Phase.CANCELLED: "Normal",
     Phase.NODE_GONE: "Normal",
@@ -219,10 +217,9 @@ class Case:
         hand_over: bool = False,
         wake_at: float | None = None,
     ) -> Decision:
-        """Return the writes: `before`, an outdated label, a changed status, Events, `after`.
+        """Return the writes: `before`, a missing or old label, a changed status, Events, `after`.
 
-        The label comes before the status, so that a client that waits for a phase finds the label
-        up to date. Writes that the API server refused a moment ago are left out, and the status
+        Writes that the API server refused a moment ago are left out, and the status
         reports the refusal.
         """
         node_written = any(not isinstance(write, DeleteTestJob) for write in before)
@@ -268,20 +265,20 @@ class Case:
         note = quarantine_taint.read_note(node)
         if note is None or note.session != self.session.name:
             return None
-        if node.labels.get(names.LABEL_QUARANTINE) == status.phase.lower():
+        if node.labels.get(names.LABEL_QUARANTINE) == quarantine_taint.LABELLED:
             return None
         return RelabelNode(
             node=node.name,
             node_uid=node.uid,
             session=self.session.name,
-            patch=quarantine_taint.relabel_patch(node, status.phase),
+            patch=quarantine_taint.relabel_patch(node),
         )
 
     def _events(self, status: QuarantineStatus) -> tuple[EmitEvent, ...]:
-        """Return an Event for a new phase, and one when operator action becomes necessary."""
+        """Return the Event of a new phase, and one when operator action becomes necessary."""
         events = []
-        if status.phase != self.session.status.phase:
-            phase = Phase(status.phase)
+        phase = Phase(status.phase)
+        if phase in _EVENT_KIND and phase != self.session.status.phase:
             events.append(self._event(_EVENT_KIND[phase], f"Quarantine{phase}", status))
         if st.is_true(status, "NeedsHuman") and not st.is_true(self.session.status, "NeedsHuman"):
             events.append(self._event("Warning", st.NEEDS_HUMAN, status))

@@ -92,7 +92,7 @@ def _node_instead(case: Case, why: str) -> Decision:
         return case.decision("IsolateNode", status, because=why, wake_at=case.now)
     if not is_fresh(case.node):
         return Decision(step="ReadNode", because=why, needs_fresh_node=True)
-    write = phases.taint_write(case, case.status.phase)
+    write = phases.taint_write(case)
     if case.refusal(write) is not None:
         status = case.status
     return case.decision("IsolateNode", status, because=why, before=(write,))

@@ -152,7 +152,7 @@ def _isolate(case: Case, status: QuarantineStatus) -> Decision:
         return Decision(step="ReadNode", because=why, needs_fresh_node=True)
     parts = quarantine_taint.DEVICE if chosen.devices else case.policy.parts
     # The write carries the resourceVersion of the node as last seen.
-    return _enter_tainted(case, status, write=taint_write(case, Phase.MARKED, parts=parts))
+    return _enter_tainted(case, status, write=taint_write(case, parts=parts))
 
 
 def _await_assessment(case: Case) -> Decision:
@@ -174,7 +174,7 @@ def taint_value(case: Case) -> str:
 
 
 def taint_write(
-    case: Case, phase: str, *, boot: str = "", restored: bool = False, parts: str = ""
+    case: Case, *, boot: str = "", restored: bool = False, parts: str = ""
 ) -> TaintAndCordon:
     """Return the write that puts taint and cordon of this session on the node as it was read.
 
@@ -189,7 +189,6 @@ def taint_write(
             case.node,
             session=case.session.name,
             reason=taint_value(case),
-            phase=phase,
             parts=parts or case.policy.parts,
             now=case.now,
             restored_boot=boot,

@@ -166,7 +166,7 @@ def _restore(case: Case, program: str) -> Decision:
     if (halt := halts.halt_of(case)) is not None:
         why = f"{taken.why} and is restored after this ends: {halt.why}"
         return phases.in_phase(case, replace(taken, why=why))
-    again = phases.taint_write(case, case.status.phase, restored=bool(program))
+    again = phases.taint_write(case, restored=bool(program))
     # Until it is restored the owner counts as just gone, so the missing part cancels nothing.
     halt = taken if case.refusal(again) is not None else None
     status = halts.with_halts(case, halt)
@@ -236,7 +236,7 @@ def put_back(case: Case) -> Decision | None:
         "CordonAgain",
         status,
         because=_BOOT_SENTENCE,
-        before=(phases.taint_write(case, case.status.phase, boot=case.node.boot_id),),
+        before=(phases.taint_write(case, boot=case.node.boot_id),),
         after=(_event(case, "CordonRestored", _BOOT_SENTENCE, case.node.boot_id),),
     )
 

@@ -225,7 +225,7 @@ async def test_the_agent_may_publish_on_a_node_without_conditions(installed: Ins
 
 async def taint_of(installed: Installed) -> Object:
     return quarantine_taint.quarantine_patch(
-        await installed.view(), session="s", reason="Xid79", phase="Marked",
+        await installed.view(), session="s", reason="Xid79",
         parts="CordonAndTaint", now=0.0,
     )  # fmt: skip
 

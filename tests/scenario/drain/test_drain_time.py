@@ -228,7 +228,7 @@ def test_a_pdb_that_never_allows_is_reported_at_once_with_few_writes(
     assert "relax the PDB" in world.message(NODE)
     assert world.writes(d.EvictPod) == []
     reasons = [event.reason for event in world.writes(d.EmitEvent)]
-    assert reasons == ["QuarantineMarked", "QuarantineDraining", "QuarantineNeedsHuman"]
+    assert reasons == ["QuarantineMarked", "QuarantineNeedsHuman"]
     assert len(world.writes(d.WriteSessionStatus)) <= 6, "a day of waiting is no day of writing"
 
     del world.pdbs["team-a", "keep"]

@@ -201,7 +201,7 @@ def test_cordon_and_annotations_stay_and_are_reported_if_gpuward_set_them(
 
 def test_the_label_of_a_quarantine_without_a_taint_is_removed() -> None:
     world = fleet(3)
-    world.label(NODE, **{LABEL_QUARANTINE: "draining"})
+    world.label(NODE, **{LABEL_QUARANTINE: "true"})
     world.restart()
     world.run(30)
     assert LABEL_QUARANTINE not in world.nodes[NODE]["metadata"]["labels"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules.api import writes as d
-from rules.api.names import ANNOTATION_SESSION, TAINT_QUARANTINE
+from rules.api.names import ANNOTATION_SESSION, LABEL_QUARANTINE, TAINT_QUARANTINE
 from rules.api.timestamps import format_time
 from tests.support.scenario.fleets import fleet
 from tests.support.scenario.session_world import World, kill_points
@@ -179,7 +179,21 @@ def test_the_taint_keeps_the_reason_it_opened_with() -> None:
     world.run(30)
     taint = next(t for t in world.nodes[NODE]["spec"]["taints"] if t["key"] == TAINT_QUARANTINE)
     assert taint["value"] == "Xid79GPUFallenOffBus"
-    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "quarantined"
+    assert world.nodes[NODE]["metadata"]["labels"][LABEL_QUARANTINE] == "true"
+
+
+@pytest.mark.parametrize("release", ["corrected first", "refused"])
+def test_a_label_of_an_earlier_version_is_corrected_and_removed(release: str) -> None:
+    world = fleet(4)
+    world.fail_until(NODE, "Quarantined", limit=30)
+    if release == "refused":
+        world.refusing[d.RelabelNode] = (403, "no label")
+    world.label(NODE, **{LABEL_QUARANTINE: "draining"})
+    world.run(90)
+    labels = world.nodes[NODE]["metadata"]["labels"]
+    assert labels[LABEL_QUARANTINE] == ("draining" if release == "refused" else "true")
+    world.heal_until_released(NODE)
+    assert LABEL_QUARANTINE not in world.nodes[NODE]["metadata"]["labels"]
 
 
 def life(world: World) -> None:

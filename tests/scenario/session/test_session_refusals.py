@@ -77,8 +77,9 @@ def test_a_refused_label_blocks_nothing_and_is_reported(answer: tuple[int, str])
     world = fleet(4)
     world.add_pod("web-0", NODE)
     world.refusing[d.RelabelNode] = answer
-    world.fail_until(NODE, "Quarantined", limit=120)
-    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "marked"
+    world.fail_until(NODE, "Draining", limit=120)
+    world.label(NODE, **{LABEL_QUARANTINE: None})
+    world.run_until(NODE, "Quarantined", limit=120)
     world.run(60)
     reason = {403: "MissingPermission", 429: "ApiBusy"}[answer[0]]
     if "webhook" in answer[1]:
@@ -89,7 +90,7 @@ def test_a_refused_label_blocks_nothing_and_is_reported(answer: tuple[int, str])
     assert "change the quarantine label" in world.message(NODE)
     del world.refusing[d.RelabelNode]
     world.run(150)
-    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "quarantined"
+    assert world.nodes[NODE]["metadata"]["labels"]["gpuward.io/quarantine"] == "true"
     assert conditions(world) == {}
 
 
@@ -98,7 +99,8 @@ def test_a_refused_label_does_not_hide_the_budget_that_blocks_the_drain() -> Non
     world.add_pod("web-0", NODE)
     world.add_pdb("web", minAvailable=1)
     world.refusing[d.RelabelNode] = (403, RBAC)
-    world.incident(NODE)
+    world.fail_until(NODE, "Draining", limit=120)
+    world.label(NODE, **{LABEL_QUARANTINE: None})
     world.run(60)
     assert conditions(world)["Blocked"][0] == "BudgetNeverAllows"
     assert conditions(world)["NeedsHuman"][0] == "BudgetNeverAllows"

@@ -20,7 +20,7 @@ ALL_NOTES = {
     names.ANNOTATION_SESSION: '{"session":"s"}',
     **dict.fromkeys(AUTOSCALER_ANNOTATIONS, "true"),
 }
-LABELS = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "draining"}
+LABELS = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "true"}
 
 
 def quarantined(**changes: Any) -> dict[str, Any]:

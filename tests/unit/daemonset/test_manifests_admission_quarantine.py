@@ -33,7 +33,7 @@ def tainted_by_us(original: dict[str, Any]) -> dict[str, Any]:
     """Return the node after the remediator's quarantine patch."""
     view = as_view(original)
     patch = quarantine_taint.quarantine_patch(
-        view, session="s", reason="Xid79", phase="Marked", parts="CordonAndTaint", now=0.0
+        view, session="s", reason="Xid79", parts="CordonAndTaint", now=0.0
     )
     return merged(original, patch)
 
@@ -66,7 +66,7 @@ def test_taint_and_cordon_can_be_added_and_removed(original: dict[str, Any]) -> 
     on = tainted_by_us(original)
     assert on["spec"]["unschedulable"] is True
     assert refusals(remediator_write(on, original)) == []
-    relabelled = merged(on, quarantine_taint.relabel_patch(as_view(on), "Draining"))
+    relabelled = merged(on, quarantine_taint.relabel_patch(as_view(on)))
     assert refusals(remediator_write(relabelled, on)) == []
     off = merged(on, quarantine_taint.release_patch(as_view(on)))
     assert refusals(remediator_write(off, on)) == []
@@ -85,7 +85,7 @@ def test_the_remediator_may_set_unknown(original: dict[str, Any]) -> None:
     assert refusals(remediator_write(new, original, "nodes/status")) == []
 
 
-OUR_LABEL = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "marked"}
+OUR_LABEL = {**node()["metadata"]["labels"], names.LABEL_QUARANTINE: "true"}
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,7 @@ async def low_rate_drain(setting, started_at=LONG_AGO):
     cluster = setting.cluster
     cluster.api._rate_limiter = RateLimiter(SLOW, cluster.clock)
     node = await cluster.api.get("/api/v1/nodes/n1", FreshNode)
-    patch = quarantine_patch(
-        node, session="s-n1", reason="Xid79", phase="Draining", parts="CordonAndTaint", now=0.0
-    )
+    patch = quarantine_patch(node, session="s-n1", reason="Xid79", parts="CordonAndTaint", now=0.0)
     patch["metadata"].pop("resourceVersion")
     patch["metadata"]["labels"]["gpuward.io/gpus"] = "8"
     await setting.client.patch(NODES, "n1", patch)

@@ -39,9 +39,7 @@ def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node
 
 async def taint(gate):
     node = await gate.fresh_node("n1")
-    patch = quarantine_patch(
-        node, session="s", reason="Xid79", phase="Marked", parts="Taint", now=0.0
-    )
+    patch = quarantine_patch(node, session="s", reason="Xid79", parts="Taint", now=0.0)
     return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 
 
@@ -305,9 +303,7 @@ def watching(cluster, node, **options):
 
 
 def taint_on(node):
-    patch = quarantine_patch(
-        node, session="s", reason="Xid79", phase="Marked", parts="Taint", now=0.0
-    )
+    patch = quarantine_patch(node, session="s", reason="Xid79", parts="Taint", now=0.0)
     return d.TaintAndCordon(node="n1", node_uid=node.uid, session="s", patch=patch)
 
 

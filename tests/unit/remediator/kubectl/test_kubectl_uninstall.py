@@ -165,7 +165,6 @@ def storm(kubectl: Kubectl) -> None:
             fresh,
             session=f"{name}-0badcafe",
             reason="Xid79",
-            phase="Draining",
             parts="CordonAndTaint",
             now=NOW - 60,
         )

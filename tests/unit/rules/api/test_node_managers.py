@@ -35,7 +35,7 @@ def quarantined_node(*managers: dict[str, Any]) -> FreshNode:
     bare = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}}
     patch = quarantine_patch(
         msgspec.convert(bare, FreshNode),
-        session="s1", reason="Xid79", phase="Marked", parts="CordonAndTaint", now=SINCE,
+        session="s1", reason="Xid79", parts="CordonAndTaint", now=SINCE,
     )  # fmt: skip
     node = {
         "metadata": {**bare["metadata"], **patch["metadata"], "managedFields": list(managers)},

@@ -43,14 +43,14 @@ def quarantined(
 
 
 def patch_of(target: Any, **parts: Any) -> dict[str, Any]:
-    arguments = {"session": "s1", "reason": "Xid79", "phase": "Marked", "parts": "CordonAndTaint"}
+    arguments = {"session": "s1", "reason": "Xid79", "parts": "CordonAndTaint"}
     return quarantine_patch(target, **{**arguments, **parts}, now=NOW)
 
 
 def test_a_quarantine_is_one_patch_with_the_version() -> None:
     patch = patch_of(node(spec={"taints": [FOREIGN]}))
     assert patch["metadata"]["resourceVersion"] == "7"
-    assert patch["metadata"]["labels"] == {"gpuward.io/quarantine": "marked"}
+    assert patch["metadata"]["labels"] == {"gpuward.io/quarantine": "true"}
     assert patch["spec"]["unschedulable"] is True
     assert patch["spec"]["taints"] == [FOREIGN, OURS]
     recorded = json.loads(patch["metadata"]["annotations"][ANNOTATION_SESSION])

@@ -88,9 +88,7 @@ def fleet(
 
 OURS = {"key": "gpuward.io/quarantine", "effect": "NoSchedule"}
 OF_KARPENTER = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
-PATCH = quarantine_patch(
-    node(), session="s1", reason="Xid79", phase="Draining", parts="CordonAndTaint", now=NOW
-)
+PATCH = quarantine_patch(node(), session="s1", reason="Xid79", parts="CordonAndTaint", now=NOW)
 
 
 def quarantined_node(*, spec: dict[str, Any] | None = None, **parts: Any) -> Any:

@@ -24,7 +24,7 @@ async def test_one_merge_patch_quarantines_a_node_all_or_nothing():
         patch = {
             "metadata": {
                 "resourceVersion": made["metadata"]["resourceVersion"],
-                "labels": {"gpuward.io/quarantine": "marked"},
+                "labels": {"gpuward.io/quarantine": "true"},
             },
             "spec": {"unschedulable": True, "taints": [OURS]},
         }
