@@ -301,7 +301,7 @@ class Replica:
         """
         if self.api.under_way(CallQueue.TAINT) > _FEW:
             return 19.0
-        return 6.0 if self.api.under_way(CallQueue.STATUS) > _FEW or self.queue else 2.0
+        return 6.0 if self.api.under_way(CallQueue.OPEN) > _FEW or self.queue else 2.0
 
     def _recheck(self, write: Write, node: NodeView) -> str:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)

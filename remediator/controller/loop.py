@@ -35,7 +35,7 @@ _CHECKS = 1_024
 # Every replica reads the lease every 2 s, so no answer for this long is an outage.
 _OUTAGE_S = 15.0
 # With this many sessions being opened, the API server is busy.
-_ENOUGH = 2 * api.IN_FLIGHT[CallQueue.STATUS]
+_ENOUGH = 2 * api.IN_FLIGHT[CallQueue.OPEN]
 # Delay before a check is retried after an unexpected error.
 _AFTER_SURPRISE_S = 5.0
 # When all nodes are checked, healthy ones wait this long, so that they do not delay sick ones.
@@ -179,7 +179,7 @@ class ControlLoop(EdgePart):
         """Whether so many sessions wait to be opened that more decisions would only delay reading
         the answers.
         """
-        return self._api.under_way(CallQueue.STATUS) > _ENOUGH
+        return self._api.under_way(CallQueue.OPEN) > _ENOUGH
 
     async def _tick(self) -> None:
         while True:

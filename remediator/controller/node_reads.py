@@ -11,7 +11,6 @@ import structlog
 from remediator.kube import resources
 from remediator.kube.answer import ApiError
 from remediator.kube.caches import PublisherPods
-from remediator.kube.clock import CallQueue
 from remediator.world import Edge, EdgePart
 from rules.api import object_name, quarantine_taint, requests
 from rules.api.evidence import EvidenceView
@@ -113,9 +112,7 @@ class NodeReads(EdgePart):
             self._evidence_read[session.name] = now
             try:
                 path = object_name.api_path(requests.EVIDENCES, session.name)
-                # Like a record, this read waits until a storm of quarantines is written.
-                answer = await self._api.call(CallQueue.RECORD, "GET", path)
-                self._evidence[session.name] = answer.decode(EvidenceView)
+                self._evidence[session.name] = await self._api.get(path, EvidenceView)
             except ApiError as error:
                 if error.answer.code != 404:
                     _LOG.warning("evidence", node=name, session=session.name, why=str(error))

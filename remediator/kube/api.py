@@ -49,13 +49,19 @@ IN_FLIGHT = {
     CallQueue.TAINT: 32,
     CallQueue.EVICT: 64,
     CallQueue.READ: 48,
+    CallQueue.OPEN: 24,
     CallQueue.STATUS: 24,
     CallQueue.RECORD: 16,
 }
-# In a storm, records wait while sessions are opened and nodes are quarantined,
-_BEFORE_RECORDS = frozenset({CallQueue.TAINT, CallQueue.STATUS})
-# but each at most this long, because a drain waits for its record.
-_YIELD_S = 3.0
+# In a storm all nodes are quarantined first, then pods are evicted, then the rest is recorded. A
+# call waits for these queues before it takes a slot, but at most so many seconds.
+AFTER = {
+    CallQueue.STATUS: (frozenset({CallQueue.TAINT, CallQueue.OPEN}), 1.0),
+    CallQueue.RECORD: (
+        frozenset({CallQueue.TAINT, CallQueue.OPEN, CallQueue.STATUS, CallQueue.EVICT}),
+        3.0,
+    ),
+}
 _RELOAD_AFTER_401_S = 5.0
 # A replaced credential file is in use after at most this time.
 _COMPARE_FILES_S = 10.0
@@ -86,8 +92,9 @@ class Api:
         }
         self._under_way = dict.fromkeys(CallQueue, 0)
         """Calls in flight or waiting, by queue."""
-        self._no_taint = asyncio.Event()
-        self._no_taint.set()
+        self._clear = {call_queue: asyncio.Event() for call_queue in AFTER}
+        """By queue, set while no call that goes before it is under way."""
+        self._count(CallQueue.LEASE, 0)
         self._reloaded_at = self._compared_at = float("-inf")
         self.rejection = Rejection(clock.elapsed())
         self.last_answer_at: float | None = None
@@ -166,9 +173,8 @@ class Api:
         """
         self._count(call_queue, 1)
         try:
+            await self._yield_to_others(call_queue)
             async with self._slots[call_queue]:
-                if call_queue is CallQueue.RECORD:
-                    await self._after_taints()
                 await self._rate_limiter.acquire(call_queue)
                 yield
         finally:
@@ -180,15 +186,17 @@ class Api:
 
     def _count(self, call_queue: CallQueue, change: int) -> None:
         self._under_way[call_queue] += change
-        if any(self._under_way[one] for one in _BEFORE_RECORDS):
-            self._no_taint.clear()
-        else:
-            self._no_taint.set()
+        for waiting, (before, _) in AFTER.items():
+            if any(self._under_way[one] for one in before):
+                self._clear[waiting].clear()
+            else:
+                self._clear[waiting].set()
 
-    async def _after_taints(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_YIELD_S):
-                await self._no_taint.wait()
+    async def _yield_to_others(self, call_queue: CallQueue) -> None:
+        if call_queue in AFTER:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AFTER[call_queue][1]):
+                    await self._clear[call_queue].wait()
 
     async def get(self, path: str, kind: type[T], *, query: Mapping[str, str] | None = None) -> T:
         """One object or list, decoded; ApiError for any refusal."""

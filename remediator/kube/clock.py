@@ -171,16 +171,19 @@ class CallQueue(enum.StrEnum):
     TAINT = "mark"
     EVICT = "evict"
     READ = "read"
+    OPEN = "open"
+    """New sessions and causes, which must be stored before a quarantine."""
     STATUS = "status"
-    """Sessions, which must be stored before a disruption."""
+    """The state of sessions, which must be stored before an eviction or a repair."""
     RECORD = "record"
     """Records and Events, which wait for everything else in a storm."""
 
 
 RATES: Final = {
     CallQueue.TAINT: 500.0,
-    CallQueue.EVICT: 100.0,
+    CallQueue.EVICT: 250.0,
     CallQueue.READ: 1200.0,
+    CallQueue.OPEN: 600.0,
     CallQueue.STATUS: 600.0,
     CallQueue.RECORD: 1200.0,
 }

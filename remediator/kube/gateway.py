@@ -56,11 +56,13 @@ _QUEUES: dict[type, CallQueue] = {
             SetRepairCondition,
             WriteRepairObject,
             CreateTestJob,
+            SetValidated,
         ),
         CallQueue.TAINT,
     ),
     **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), CallQueue.EVICT),
-    **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), CallQueue.STATUS),
+    **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), CallQueue.OPEN),
+    d.WriteSessionStatus: CallQueue.STATUS,
 }
 """Every other write is a record."""
 # Without RemoveTaint: in Shadow, taint and cordon of an earlier Enforce are still removed.

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError, HeldError
-from remediator.kube.api import Api
+from remediator.kube.api import AFTER, IN_FLIGHT, Api
 from remediator.kube.clock import CallQueue, RateLimiter
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
@@ -242,29 +242,43 @@ def test_an_object_is_gone_only_if_the_server_names_it_in_the_404(code, body, go
     assert answer.is_not_found("n1") is gone
 
 
-async def test_records_wait_for_quarantines_in_flight(tmp_path):
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (CallQueue.TAINT, CallQueue.STATUS),
+        (CallQueue.OPEN, CallQueue.STATUS),
+        (CallQueue.TAINT, CallQueue.RECORD),
+        (CallQueue.EVICT, CallQueue.RECORD),
+        (CallQueue.STATUS, CallQueue.RECORD),
+    ],
+)
+async def test_quarantines_go_before_evictions_and_records_last(tmp_path, first, later):
     order, answer = [], asyncio.Event()
 
     async def handler(request):
         order.append(request.path)
-        if request.path == "/taint":
+        if request.path == "/first":
             await answer.wait()
         return web.json_response(node("a", 1))
 
     async with connected(tmp_path, handler) as (api, _):
-        taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/taint"))
+        before = asyncio.create_task(api.call(first, "GET", "/first"))
         while not order:  # noqa: ASYNC110 - the other end of a connection
             await asyncio.sleep(0)
-        record = asyncio.create_task(api.call(CallQueue.RECORD, "GET", "/record"))
+        # More than its queue has slots: those that wait hold none.
+        after = [
+            asyncio.create_task(api.call(later, "GET", "/later")) for _ in range(IN_FLIGHT[later])
+        ]
         await api.call(CallQueue.READ, "GET", "/read")
-        assert order == ["/taint", "/read"]
+        assert order == ["/first", "/read"]
         answer.set()
-        await asyncio.gather(taint, record)
-    assert order == ["/taint", "/read", "/record"]
+        await asyncio.gather(before, *after)
+    assert order[:3] == ["/first", "/read", "/later"]
 
 
 async def test_a_record_waits_for_quarantines_for_a_limited_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("remediator.kube.api._YIELD_S", 0.01)
+    before, _ = AFTER[CallQueue.RECORD]
+    monkeypatch.setitem(AFTER, CallQueue.RECORD, (before, 0.01))
 
     async def handler(request):
         if request.path == "/taint":
