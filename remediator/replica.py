@@ -41,7 +41,7 @@ from rules.api.repair_writes import SetRepairCondition, WriteRepairObject
 from rules.api.writes import TaintAndCordon, Write
 from rules.fleet import node_health
 from rules.policy.policy import Policy
-from rules.session import status
+from rules.session import observation, status
 from rules.session.observation import FleetSnapshot
 from rules.session.recheck import recheck
 
@@ -179,6 +179,7 @@ class Replica:
         listeners.pause = self.loop.pauses_changed
         listeners.pdb = self.drains.pdb_changed
         listeners.agent = self._agent_changed
+        listeners.evidence = self._evidence_changed
 
     def may_act(self) -> bool:
         """Whether this replica leads and its caches are complete."""
@@ -273,6 +274,11 @@ class Replica:
         if name not in self.caches.nodes.items:
             self.world.node_seen(name, after)
             self.loop.node_changed(name, before, after)
+
+    def _evidence_changed(self, name: str) -> None:
+        session = self.caches.quarantines.items.get(name)
+        if session is not None and observation.is_open(session):
+            self.loop.wake(session.spec.node_name)
 
     def _health_changed(self, name: str, health: HealthView | None) -> None:
         self.loop.health_changed(name, health)

@@ -14,8 +14,7 @@ from remediator.kube import resources
 from remediator.kube.answer import ApiError, Result
 from remediator.kube.caches import PublisherPods
 from remediator.world import Edge, EdgePart
-from rules.api import object_name, requests
-from rules.api.metadata import ObjectMeta, View
+from rules.api import object_name
 from rules.api.nodes import HealthView, NodeView
 from rules.api.pods import PodView
 from rules.api.repair_writes import SetValidated
@@ -36,23 +35,14 @@ _CHECK_AGAIN_S = 60.0
 _NOTHING_NEW_S = 600.0
 # The others are read by the next sweep: at most 10 reads a second.
 _READS_PER_SWEEP = 200
-# Known to the watch already, so that it costs no call;
+# The watches know both, so that it costs no call.
 _HISTORY_S = 60.0
-# this is a list.
-_EVIDENCE_S = 600.0
 # The next sweep deletes the rest.
 _DELETIONS_PER_SWEEP = 500
 # A pod that does not start soon found its node busy, so a sweep must not be much rarer.
 _NEW_NODES_S = 30.0
 # Up to 63 characters each: 100 of them are a URL that every proxy takes.
 _NAMES_PER_LIST = 100
-METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-
-class EvidenceMeta(View, frozen=True, kw_only=True):
-    """A GPUEvidence, of which only the metadata is asked for."""
-
-    metadata: ObjectMeta
 
 
 class Housekeeping(EdgePart):
@@ -67,9 +57,8 @@ class Housekeeping(EdgePart):
         """Nodes with `silentSince` in their GPUNodeHealth."""
         self._remembered = False
         self._history_at = float("-inf")
-        self._evidence_at = float("-inf")
         self._evidence: set[str] = set()
-        """Names of the evidence in the last list that was not deleted since."""
+        """Names of the evidence in the last sweep that was not deleted since."""
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -89,8 +78,6 @@ class Housekeeping(EdgePart):
             self._history_at = self._clock.elapsed()
             with self._isolation.guard("housekeeping", "the history"):
                 await self._history()
-        if self._clock.elapsed() - self._evidence_at >= _EVIDENCE_S:
-            self._evidence_at = self._clock.elapsed()
             with self._isolation.guard("housekeeping", "evidence"):
                 await self._evidence_history()
 
@@ -191,21 +178,17 @@ class Housekeeping(EdgePart):
             self._history_at = float("-inf")
 
     async def _evidence_history(self) -> None:
-        """Delete evidence that is older than the history; lists metadata only."""
-        policy = self._policy()
-        try:
-            kept = await self._api.items(requests.EVIDENCES, EvidenceMeta, accept=METADATA_LIST)
-        except ApiError as error:
-            if error.answer.code not in {403, 404}:
-                raise
+        """Delete evidence that is older than the history."""
+        policy, kept = self._policy(), self._world.caches.evidences
+        if not kept.synced:
             return
-        there = {each.metadata.name for each in kept.found} | set(kept.unread)
+        there = set(kept.items)
         if len(lost := self._evidence - there) > 1:
             # A single one may have been deleted by an operator.
             self._metrics.objects_lost.labels("GPUEvidence").inc(len(lost))
         self._evidence = there
         sessions = self._world.caches.quarantines.items
-        found = (each.metadata for each in kept.found)
+        found = (each.metadata for each in kept.items.values())
         deletions = evidence.expired_evidence(found, sessions, self._clock.now())
         for deletion in deletions[:_DELETIONS_PER_SWEEP]:
             if self._policy() is not policy:

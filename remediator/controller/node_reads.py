@@ -99,6 +99,8 @@ class NodeReads(EdgePart):
     async def _read_evidence(self, name: str) -> None:
         """Read the evidence of sessions that have no digest yet. Only repair steps need it, so an
         error does not fail the check.
+
+        The watch has its names and versions; without a watch it is read at growing intervals.
         """
         now = self._clock.elapsed()
         for session in self._world.open_sessions(name):
@@ -106,6 +108,8 @@ class NodeReads(EdgePart):
                 session.name
             ):
                 self._evidence.pop(session.name, None)
+                continue
+            if self._evidence_watched and not self._evidence_changed(session.name):
                 continue
             if now - self._evidence_read.get(session.name, float("-inf")) < _EVIDENCE_FRESH_S:
                 continue
@@ -117,9 +121,27 @@ class NodeReads(EdgePart):
                 if error.answer.code != 404:
                     _LOG.warning("evidence", node=name, session=session.name, why=str(error))
 
+    @property
+    def _evidence_watched(self) -> bool:
+        cache = self._world.caches.evidences
+        return cache.synced and not cache.too_old()
+
+    def _evidence_changed(self, session: str) -> bool:
+        """Whether the watch shows evidence of the session at a version that was not read."""
+        shown, read = self._world.caches.evidences.items.get(session), self._evidence.get(session)
+        if shown is None or read is None:
+            return shown is not None
+        return shown.metadata.resource_version != read.metadata.resource_version
+
     def evidence_due_s(self, name: str) -> float | None:
         """Seconds until the next read of evidence; None if none is due."""
         now = self._clock.now()
+        if self._evidence_watched:
+            unread = (
+                wanted_of(one, now) and self._evidence_changed(one.name)
+                for one in self._world.open_sessions(name)
+            )
+            return _EVIDENCE_FRESH_S if any(unread) else None
         due = (next_check_s(one, now) for one in self._world.open_sessions(name))
         soonest = min((s for s in due if s is not None), default=None)
         return None if soonest is None else max(soonest, _EVIDENCE_FRESH_S)

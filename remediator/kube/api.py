@@ -232,10 +232,11 @@ class Api:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, query: Mapping[str, str], silence_s: float
+        self, path: str, query: Mapping[str, str], silence_s: float, accept: str = JSON
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open a watch. Silence of more than `silence_s` is an error."""
-        headers, began = await self._headers(), self._clock.elapsed()
+        headers = [*await self._headers(), ("Accept", accept)]
+        began = self._clock.elapsed()
         request = self._opened().get(
             self._access.host + path,
             params=dict(query),

@@ -5,7 +5,7 @@ when needed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from remediator.kube.resources import AgentPodObject
 from remediator.kube.watch import Reflector
 from remediator.kube.watch_events import Resource
 from rules.api import names, object_name
+from rules.api.evidence import EvidenceMeta
 from rules.api.gpu_record import RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
@@ -45,6 +46,7 @@ class Listeners:
     pause: Callable[[PauseView | None, PauseView | None], None] = _nobody
     pdb: Callable[[str], None] = _nobody
     agent: Callable[[str], None] = _nobody
+    evidence: Callable[[str], None] = _nobody
 
 
 class Caches:
@@ -104,8 +106,13 @@ class Caches:
             PdbView,
             lambda key, *_: to.pdb(key),
         )
-        # Not in `all`: gpuward works without records.
+        # Not in `all`: gpuward works without records, and reads evidence that no watch shows.
         self.records: Reflector[RecordView] = reflector(_custom("gpurecords"), RecordView, _nobody)
+        self.evidences: Reflector[EvidenceMeta] = reflector(
+            replace(_custom("gpuevidences"), metadata_only=True),
+            EvidenceMeta,
+            lambda key, *_: to.evidence(key),
+        )
         self.daemon_sets: Reflector[DaemonSetView] = reflector(
             Resource(name="daemonsets", path=resources.DAEMON_SETS), DaemonSetView, _nobody
         )
@@ -134,8 +141,8 @@ class Caches:
 
     @property
     def followed(self) -> tuple[Reflector[Any], ...]:
-        """Every reflector: `all` and the records."""
-        return (*self.all, self.records)
+        """Every reflector: `all`, the records and the evidence."""
+        return (*self.all, self.records, self.evidences)
 
     def select(self, selector: str) -> None:
         """Change the label selector of the node watch."""

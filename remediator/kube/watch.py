@@ -221,7 +221,9 @@ class Reflector(Generic[T]):
         query = {"limit": str(self._page_size), **self.resource.query}
         resource = self.resource
         while True:
-            answer = await self._api.call(CallQueue.READ, "GET", resource.path, query=query)
+            answer = await self._api.call(
+                CallQueue.READ, "GET", resource.path, query=query, accept=resource.accept("List")
+            )
             if answer.code == 410 and "continue" in query:
                 raise RelistError("the list took longer than the server keeps its pages")
             page = answer.envelope()
@@ -284,7 +286,9 @@ class Reflector(Generic[T]):
         version that it has not reached, and sends no events until then.
         """
         query = {**self.resource.query, "limit": "1"}
-        answer = await self._api.call(CallQueue.READ, "GET", self.resource.path, query=query)
+        accept = self.resource.accept("List")
+        path = self.resource.path
+        answer = await self._api.call(CallQueue.READ, "GET", path, query=query, accept=accept)
         if self._is_older(answer.envelope().metadata.resource_version):
             raise RelistError("the server is at an older version than it was")
 
@@ -307,7 +311,9 @@ class Reflector(Generic[T]):
             "resourceVersion": self._version,
             "timeoutSeconds": str(random.randint(*_WATCH_S)),
         }
-        async with self._api.stream(resource.path, query, self._silence_s) as response:
+        async with self._api.stream(
+            resource.path, query, self._silence_s, resource.accept()
+        ) as response:
             if resource is not self.resource:
                 # The answer is for the old selector.
                 raise RelistError("the selection changed")

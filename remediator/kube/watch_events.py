@@ -119,6 +119,13 @@ class Resource:
     crd: str = ""
     """The name of the CustomResourceDefinition that serves it, for the remedy when it is missing.
     """
+    metadata_only: bool = False
+    """Ask for the metadata of the objects only, because the objects are large."""
+
+    def accept(self, kind: str = "") -> str:
+        """The media type to ask for; `kind` is "List" for a list."""
+        what = f";as=PartialObjectMetadata{kind};g=meta.k8s.io;v=v1" if self.metadata_only else ""
+        return f"application/json{what}"
 
 
 def explained(resource: Resource, answer: Answer) -> str:

@@ -122,6 +122,12 @@ class EvidenceSpec(Wire, frozen=True):
     sha256: str = ""
 
 
+class EvidenceMeta(View, frozen=True, kw_only=True):
+    """The metadata of a stored GPUEvidence."""
+
+    metadata: ObjectMeta
+
+
 class EvidenceView(View, frozen=True, kw_only=True):
     """A stored GPUEvidence. Its spec stays raw, because the digest covers all of it."""
 

@@ -109,7 +109,6 @@ READS = {
     ("get", "gpuward.io/gpuquarantines"): "node_cycle after a conflict",
     ("get", "gpuward.io/gpurecords"): "records after a conflict",
     ("get", "gpuward.io/gpuevidences"): "node_cycle, for a digest on record",
-    ("list", "gpuward.io/gpuevidences"): "housekeeping, metadata alone",
     ("list", "pods"): "drain_look.pods_on",
     ("get", "pods"): "pod_look: a last check before an eviction",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
@@ -150,6 +149,7 @@ def watched() -> dict[str, str]:
         pause=nobody,
         pdb=nobody,
         agent=nobody,
+        evidence=nobody,
     )
     caches = Caches(nobody, VirtualClock(), node_selector="", namespace="gpuward", to=listeners)
     return {of_path(cache.resource.path): cache.resource.path for cache in caches.followed}

@@ -103,7 +103,7 @@ class _MemoryApi(Api):
 
     @asynccontextmanager
     async def stream(  # type: ignore[override]
-        self, path: str, query: Mapping[str, str], silence_s: float
+        self, path: str, query: Mapping[str, str], silence_s: float, accept: str = ""
     ) -> AsyncIterator[Any]:
         if self._process.server.is_undefined(path):
             raise ApiError(refusal(404))

@@ -2,6 +2,7 @@
 it.
 """
 
+import asyncio
 import json
 
 import pytest
@@ -186,29 +187,53 @@ def test_fields_inside_lists_are_seen_to_be_lost_and_those_inside_evidence_are_n
     )
 
 
-async def test_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
+async def tainted(setting):
+    """A cycle whose session has quarantined its node, and the result of the next check."""
     await open_session(setting, "n1")
     cycle = cycle_of(setting, [])
-
-    async def quarantined() -> bool:
+    while setting.world.open_sessions("n1")[0].status.phase in {"", "Pending"}:
         await cycle.check("n1")
-        (session,) = setting.world.open_sessions("n1")
-        return session.status.phase not in {"", "Pending"}
+    return cycle, await cycle.check("n1")
 
-    while not await quarantined():
-        pass
-    result = await cycle.check("n1")
-    assert result.again_in_s is not None
-    assert result.again_in_s <= 5.0
+
+async def keep_evidence(setting) -> str:
+    """The agent writes evidence; returns its digest."""
     node = setting.caches.nodes.items["n1"]
     spec = {"session": "s-n1", "nodeName": "n1", "nodeUID": node.uid, "kernelLog": "x"}
     spec["sha256"] = digest(spec)
     await made(setting.client, GPU_EVIDENCES, "s-n1", spec=spec)
+    return spec["sha256"]
+
+
+def noted(setting) -> str:
+    (session,) = setting.world.open_sessions("n1")
+    return recorded(session.status)
+
+
+async def test_without_a_watch_evidence_is_noted_seconds_after_it_is_kept(setting) -> None:
+    cycle, result = await tainted(setting)
+    assert result.again_in_s is not None
+    assert result.again_in_s <= 5.0
+    kept = await keep_evidence(setting)
     setting.cluster.clock.ahead_s += 5.0
     await cycle.check("n1")
+    await until(lambda: noted(setting) == kept)
 
-    def noted() -> bool:
-        (session,) = setting.world.open_sessions("n1")
-        return recorded(session.status) == digest(spec)
 
-    await until(noted)
+async def test_watched_evidence_is_read_once_when_it_exists(setting) -> None:
+    cache = setting.caches.evidences
+    watch = asyncio.create_task(cache.run())
+    await until(lambda: cache.synced and not cache.too_old())
+    cycle, _ = await tainted(setting)
+    setting.cluster.clock.ahead_s += 5.0
+    await cycle.check("n1")
+    calls = setting.cluster.server.requests
+    assert calls.count(verb="get", resource="gpuevidences") == 0
+    kept = await keep_evidence(setting)
+    await until(lambda: cache.items)
+    for _ in range(3):
+        await cycle.check("n1")
+        setting.cluster.clock.ahead_s += 5.0
+    assert noted(setting) == kept
+    assert calls.count(verb="get", resource="gpuevidences") == 1
+    watch.cancel()

@@ -1,10 +1,11 @@
 """The leader's sweeps: nodes whose agent is gone become Unknown, old history goes."""
 
+import asyncio
 from functools import partial
 
 import pytest
 
-from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
+from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES, GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import NODES, PODS
 from remediator.controller.housekeeping import Housekeeping
 from remediator.kube.caches import PublisherPods
@@ -138,6 +139,22 @@ async def test_history_is_kept_by_age_and_number_and_open_sessions_always(cluste
             "open",
             *(name for name, _ in young),
         }
+
+
+async def test_evidence_is_deleted_after_its_session_by_the_watch(cluster):
+    await made(cluster.client, GPU_EVIDENCES, "old", spec={"session": "old", "nodeName": "n1"})
+    async with edge_world(cluster, POLICY) as setting:
+        keeper, kept = housekeeping(setting), setting.caches.evidences
+        cluster.clock.ahead_s += 29 * 24 * 60 * MINUTE
+        await keeper.sweep()
+        assert cluster.writes() == [], "without a watch nothing is known"
+        watch = asyncio.create_task(kept.run())
+        await until(lambda: kept.synced)
+        cluster.clock.ahead_s += MINUTE
+        await keeper.sweep()
+        await until(lambda: not kept.items)
+        watch.cancel()
+    assert cluster.server.requests.count(verb="list", resource="gpuevidences") == 1
 
 
 async def test_the_fleet_is_not_judged_by_sessions_that_ended_long_ago(cluster):

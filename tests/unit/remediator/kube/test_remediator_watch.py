@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -56,6 +57,23 @@ async def test_a_list_is_read_page_by_page_and_followed_from_its_version(tmp_pat
     assert [query.get("continue") for query in asked[:2]] == [None, "next"]
     assert asked[2]["resourceVersion"] == "7"
     assert all(query["labelSelector"] == "gpu" for query in asked)
+
+
+async def test_a_cache_of_metadata_asks_list_and_watch_for_it(tmp_path):
+    asked = {}
+
+    async def handler(request):
+        asked[is_watch(request)] = request.headers["Accept"]
+        return await quiet(request)
+
+    async with watching(tmp_path, handler) as (cache, _):
+        await until(lambda: True in asked)
+        assert set(asked.values()) == {"application/json"}
+        asked.clear()
+        cache.use(replace(NODES, metadata_only=True))
+        await until(lambda: True in asked)
+    form = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    assert asked == {False: form.format("List"), True: form.format("")}
 
 
 @pytest.mark.parametrize(
