@@ -46,6 +46,9 @@ MEANINGS = {
     "ANNOTATION_SESSION": "the session and the previous state of the node, as JSON (remediator)",
     "ANNOTATION_REPAIR": "on the object of a repair request: request, step and adapter "
     "(remediator)",
+    "ANNOTATION_DRAIN_AT": "on a pod: when a drain evicts it at the earliest (remediator)",
+    "CONDITION_DRAIN_PLANNED": "pod condition: True until the eviction; False if the drain leaves "
+    "the pod (remediator)",
     "ANNOTATION_MOVED": "labels that moved pods off the GPUs before a reset, to be "
     "restored (remediator)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the taint and cordon; the release "

@@ -69,7 +69,10 @@ def _refused(need: Need) -> str:
         key, named = key.replace(ANY, "%s"), "$key "
     value = _read(path, start)
     pairs = " ".join(f'"{v}" "{component_key(c)}"' for v, c in need.components.items())
-    found = f"{{{{- $needs := get (dict {pairs}) (toString {value}) }}}}\n"
+    asks = f"get (dict {pairs}) (toString {value})"
+    if ANY in need.components:
+        asks = f'"{component_key(need.components[ANY])}"'
+    found = f"{{{{- $needs := {asks} }}}}\n"
     text, shown = f"policy.{key}: %s needs", f"(toString {value}) "
     offs = "".join(f" (not ({_is_off(place, values)}))" for place, values in need.unless)
     return (

@@ -259,6 +259,9 @@ FIELDS: dict[str, Field] = {
         "Why the API server refused to delete pods after the drain timeout.", 63
     ),
     "DrainStatus.startedAt": Field("Start of the drain.", 40),
+    "DrainStatus.noticeSeconds": Field(
+        "How long after startedAt and suspendedSeconds the first pod is evicted (drain.notice)."
+    ),
     "DrainStatus.suspendedSeconds": Field("Time that does not count: no API server, or paused."),
     "QuarantineStatus.devices": Field(
         "The devices that are isolated instead of the node, each on record before its "

@@ -17,6 +17,7 @@ import structlog
 from remediator.controller import evictions
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.evictions import Counting, Listed, OwnerEvents, PodRecheck
+from remediator.controller.notices import Notices
 from remediator.kube import clock
 from remediator.kube.answer import ApiError, Result
 from remediator.world import Edge, EdgePart
@@ -29,7 +30,7 @@ from rules.drain import blockers, drain_plan, holdings
 from rules.drain import queue as pdb_queue
 from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.eviction import EvictionKind, EvictionOutcome, matching, needs_turn, no_answer
-from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced
+from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced, not_notified
 from rules.drain.plan import kept_from_eviction, kept_from_force, plan_drain
 from rules.policy.policy import Policy
 from rules.session import causes, drain_scope
@@ -99,6 +100,7 @@ class Drains(EdgePart):
         super().__init__(edge)
         self._wake = wake
         self._reader = reader
+        self._notices = Notices(edge, reader=reader)
         self._drains: dict[str, _Drain] = {}
         self._queue = pdb_queue.PdbQueue()
         self._owner_events = OwnerEvents(edge)
@@ -111,6 +113,7 @@ class Drains(EdgePart):
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                group.create_task(self._notices.run())
                 while True:
                     wait_s = self._pump(group)
                     self._due.clear()
@@ -226,6 +229,10 @@ class Drains(EdgePart):
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)
+        if plan.notify and self._on_record(node):
+            refused = await self._notices.send(plan)
+            if refused is not None:
+                self._book(drain, not_notified(drain.memory, refused))
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
         if plan.leaving != drain.leaving:

@@ -3,8 +3,8 @@
 Nothing else in the remediator changes the cluster; the writes are those of `rules.api.writes`.
 
 - Only the leader writes.
-- In mode Shadow nothing is written to nodes or pods, except to remove a taint and cordon of an
-  earlier Enforce. A DeviceTaintRule has no effect then.
+- In mode Shadow nothing is written to nodes or pods, except to remove a taint and cordon or a
+  notice of an earlier Enforce. A DeviceTaintRule has no effect then.
 - A disruptive write is sent only within 10 s after a lease renewal. The node must have been read
 at most 1 s ago, in at most 5 s, and the rules check it again.
 - A taint and cordon needs no read if the watch still shows its resource version, because the API
@@ -60,12 +60,15 @@ _QUEUES: dict[type, CallQueue] = {
         ),
         CallQueue.TAINT,
     ),
-    **dict.fromkeys((d.EvictPod, d.SetDisruptionTarget, d.DeletePod), CallQueue.EVICT),
+    **dict.fromkeys(
+        (d.EvictPod, d.SetDisruptionTarget, d.NotifyPod, d.DeletePod), CallQueue.EVICT
+    ),
     **dict.fromkeys((d.CreateSession, d.PatchSessionSpec, d.SetNodeUnknown), CallQueue.OPEN),
     d.WriteSessionStatus: CallQueue.STATUS,
 }
 """Every other write is a record."""
-# Without RemoveTaint: in Shadow, taint and cordon of an earlier Enforce are still removed.
+# Without RemoveTaint and NotifyPod: in Shadow, taint, cordon and notices of an earlier Enforce are
+# still removed.
 _ON_NODES_OR_PODS = (
     d.TaintAndCordon,
     d.RelabelNode,
@@ -344,10 +347,10 @@ def _call_queue(write: d.Write) -> CallQueue:
 
 
 def _disruptions(write: d.Write) -> bool:
-    """Whether this eviction, repair request or device taint is disruptive; other kinds are
+    """Whether this eviction, notice, repair request or device taint is disruptive; other kinds are
     False.
     """
-    kinds = d.EvictPod | SetRepairCondition | WriteRepairObject | TaintDevice
+    kinds = d.EvictPod | d.NotifyPod | SetRepairCondition | WriteRepairObject | TaintDevice
     return isinstance(write, kinds) and write.disruptive
 
 

@@ -27,6 +27,7 @@ PARTS: Final = (
     "node_check",
     "drain",
     "eviction",
+    "notices",
     "owners",
     "fleet",
     "gangs",

@@ -65,6 +65,7 @@ NEEDED: Final = (
 """Rights of the remediator in the entire cluster: group, resource, verb."""
 FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
 """What `drain.onTimeout: Force` needs as well."""
+_NOTICE_NEEDS: Final = ("", "pods/status", "patch")
 _MANIFESTS: Final = "apply the manifests of daemonset/base"
 
 
@@ -273,12 +274,17 @@ async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: s
             return one("permissions", f"you may not ask for others' permissions; {ask}")
         if not allowed:
             lacking.append(right[:3])
+    silent: list[Check] = []
+    noticed = any(one.drain.notice_s for one in policy.policies)
+    if noticed and not await cluster.may(user, *_NOTICE_NEEDS, ""):
+        why = f"{user} may not patch pods/status, so pods are not notified before a drain"
+        silent = one("notice", f"{why}; apply component notice, or remove drain.notice")
     if not lacking:
-        return one("permissions", f"{user} has all required permissions", OK)
+        return [*one("permissions", f"{user} has all required permissions", OK), *silent]
     lacks = f"{user} may not {', '.join(f'{verb} {what}' for _, what, verb in lacking)}"
     force = "apply component force, or set drain.onTimeout: Report"
     remedy = force if set(lacking) <= set(forces) else _MANIFESTS
-    return one("permissions", f"{lacks}; {remedy}", FAIL)
+    return [*one("permissions", f"{lacks}; {remedy}", FAIL), *silent]
 
 
 async def _admission(cluster: Cluster) -> list[Check]:

@@ -19,6 +19,7 @@ from rules.api.quarantine import (
     RepairRequest,
 )
 from rules.catalog.reason import DrainScope
+from rules.catalog.why_not import Refusal
 from rules.text.printable import printable
 
 _NAMED: Final = 3
@@ -180,6 +181,13 @@ def draining(
     pods = f"{'GPU ' if drain.scope in _GPU_PODS else ''}{pods}"
     evicted = f"Draining: {drain.evicted}{of} {pods} evicted"
     return bounded(f"{', '.join([evicted, *parts])}. {sentence(blocked_by)}".rstrip())
+
+
+def notice(refused: Refusal | None) -> str:
+    """Return that the drain waits for `drain.notice`, and why a pod is not notified."""
+    if refused is None:
+        return "the pods were notified. Evictions start when drain.notice has passed"
+    return f"{refused.why}. Evictions start when drain.notice has passed. {refused.remedy}"
 
 
 _GPU_PODS: Final = frozenset({DrainScope.GPU_PODS, DrainScope.HOLDERS})

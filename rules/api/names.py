@@ -53,6 +53,10 @@ CONDITION_VALIDATED = "GPUValidated"
 # The repair request, on every object that requests a repair.
 ANNOTATION_REPAIR = f"{PREFIX}/repair"
 
+# On a pod that a drain will evict: the earliest time, and the condition with the reason.
+ANNOTATION_DRAIN_AT = f"{PREFIX}/drain-at"
+CONDITION_DRAIN_PLANNED = f"{PREFIX}/DrainPlanned"
+
 # The labels that the remediator changed to free the GPUs, with their prior values.
 ANNOTATION_MOVED = f"{PREFIX}/moved"
 

@@ -181,6 +181,8 @@ class DrainStatus(Wire, frozen=True):
     scope: str = ""
     """A `DrainScope`; "" in sessions of older releases, which emptied the node."""
     scope_reason: str = ""
+    notice_seconds: int = 0
+    """How long after `started_at` the first pod is evicted (`drain.notice`)."""
 
 
 class TimelineEntry(Wire, frozen=True):

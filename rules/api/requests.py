@@ -39,7 +39,7 @@ _EVENT_BYTES = 1024
 """An Event with a longer message is refused."""
 
 _NodeCondition = d.SetNodeUnknown | SetRepairCondition | SetValidated
-_AnyCondition = _NodeCondition | d.SetDisruptionTarget
+_AnyCondition = _NodeCondition | d.SetDisruptionTarget | d.NotifyPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def request(write: d.Write) -> Request:
             # API server an eighth less.
             body = dict(write.patch)
             return Request(method="PATCH", path=path, content_type=STRATEGIC_PATCH, body=body)
-        case d.EvictPod() | d.DeletePod() | d.SetDisruptionTarget():
+        case d.EvictPod() | d.DeletePod() | d.SetDisruptionTarget() | d.NotifyPod():
             return _pod_request(write)
         case d.SetNodeUnknown():
             metadata = {
@@ -167,7 +167,9 @@ def _with_nulls(part: msgspec.Struct) -> dict[str, Any]:
     return patch
 
 
-def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Request:
+def _pod_request(
+    write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget | d.NotifyPod,
+) -> Request:
     namespace, name = object_name.segment(write.namespace), object_name.segment(write.name)
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     match write:
@@ -183,6 +185,15 @@ def _pod_request(write: d.EvictPod | d.DeletePod | d.SetDisruptionTarget) -> Req
             condition = _condition(write, "DisruptionTarget", "True", "GPUNodeQuarantine")
             # A different UID in the patch is a 409, which makes it a precondition.
             return _conditioned(path, {"uid": write.uid}, condition)
+        case d.NotifyPod():
+            value, reason, at = "False", "DrainWithdrawn", None
+            if write.drain_at is not None:
+                value, reason = "True", "GPUNodeQuarantine"
+                at = timestamps.format_time(write.drain_at)
+            condition = _condition(write, names.CONDITION_DRAIN_PLANNED, value, reason)
+            # One write for both: the right to patch pods/status cannot change a pod's spec.
+            metadata = {"uid": write.uid, "annotations": {names.ANNOTATION_DRAIN_AT: at}}
+            return _conditioned(path, metadata, condition)
 
 
 def _evict(path: str, name: str, namespace: str, options: dict[str, Any]) -> Request:

@@ -192,6 +192,27 @@ class SetDisruptionTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyPod:
+    """Write on the pod when it will be evicted at the earliest, or withdraw that; UID
+    precondition.
+    """
+
+    node: str
+    namespace: str
+    name: str
+    uid: str
+    at: float
+    drain_at: float | None
+    """None withdraws an earlier notice."""
+    message: str
+
+    @property
+    def disruptive(self) -> bool:
+        """Whether it announces an eviction."""
+        return self.drain_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
     """Force-delete the pod by policy; UID precondition, a grace period of at least one second."""
 
@@ -279,6 +300,7 @@ Write = (
     | SetValidated
     | EvictPod
     | SetDisruptionTarget
+    | NotifyPod
     | DeletePod
     | EmitEvent
 )

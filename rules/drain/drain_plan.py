@@ -15,7 +15,7 @@ from rules.api.metadata import OwnerReference
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, is_own_job
 from rules.api.quarantine import BlockedBy, DrainStatus, PodNote
 from rules.api.workloads import PdbView
-from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
+from rules.api.writes import DeletePod, EvictPod, NotifyPod, SetDisruptionTarget
 from rules.catalog.reason import DrainScope
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.drain import fate
@@ -64,15 +64,23 @@ def was_away(now: float, last_active_at: float | None) -> bool:
 
 
 def worked_since(drain: DrainStatus, now: float, last_active_at: float | None) -> float:
-    """Return the start of the drain, moved by suspended time and the latest outage. Timeouts count
-    from here, so an outage uses up none of them.
+    """Return the start of evictions, or now if they have not started. Timeouts count from here, so
+    neither the notice nor an outage uses up any of them.
+    """
+    starts_at = evicts_from(drain, now, last_active_at)
+    return now if starts_at is None else min(now, starts_at)
+
+
+def evicts_from(drain: DrainStatus, now: float, last_active_at: float | None) -> float | None:
+    """Return when evictions start: the start of the drain, moved by the notice, by suspended time
+    and by the latest outage. None before the drain.
     """
     started = timestamps.parse_time(drain.started_at)
     if started is None:
-        return now
+        return None
     gap_s = now - last_active_at if last_active_at is not None else 0.0
     lost_s = drain.suspended_seconds + (gap_s if was_away(now, last_active_at) else 0.0)
-    return min(now, started + lost_s)
+    return started + lost_s + drain.notice_seconds
 
 
 def overdue(
@@ -99,6 +107,12 @@ class DrainPlan:
     """Pods that may be evicted now, in order. The PDB queue decides which ones are."""
     force: tuple[tuple[SetDisruptionTarget, DeletePod], ...] = ()
     """Forced deletions after the timeout: each pair is sent in order, one pod at a time."""
+    notify: tuple[NotifyPod, ...] = ()
+    """Notices to write now (`rules.drain.notice`)."""
+    notice_until: float | None = None
+    """When the notice is over and evictions start; None if they may start now."""
+    not_notified: Refusal | None = None
+    """Why the API server refused a notice."""
     force_due: bool = False
     """The timeout of a pod has passed, but no eviction of it was refused yet: evict it first."""
     force_refused: Refusal | None = None
@@ -157,6 +171,7 @@ class DrainPlan:
             suspended_seconds=drain.suspended_seconds,
             scope=drain.scope,
             scope_reason=messages.holders_unknown(self.unknown) or drain.scope_reason,
+            notice_seconds=drain.notice_seconds,
         )
 
 

@@ -54,6 +54,8 @@ class DrainMemory:
     """Pods that this process force-deleted, bounded; the session's timeline keeps them."""
     unforced: Mapping[str, Refusal] = field(default_factory=dict)
     """Refused forced deletions, by pod UID."""
+    not_notified: Refusal | None = None
+    """Why the API server refused the last notice that it refused."""
 
     @classmethod
     def resume(cls, drain: DrainStatus | None) -> DrainMemory:
@@ -118,6 +120,11 @@ def forced(memory: DrainMemory, eviction: EvictPod) -> DrainMemory:
 def not_forced(memory: DrainMemory, pod_uid: str, refusal: Refusal) -> DrainMemory:
     """Record a forced deletion that the API server refused."""
     return replace(memory, unforced={**memory.unforced, pod_uid: refusal})
+
+
+def not_notified(memory: DrainMemory, refusal: Refusal) -> DrainMemory:
+    """Record why the API server refused a notice."""
+    return replace(memory, not_notified=refusal)
 
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:

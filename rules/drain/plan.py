@@ -17,7 +17,7 @@ from rules.api.workloads import PdbView
 from rules.api.writes import DeletePod, EvictPod, SetDisruptionTarget
 from rules.catalog.reason import DrainScope, Severity
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.drain import blockers, drain_plan, eviction, gangs
+from rules.drain import blockers, drain_plan, eviction, gangs, notice
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.fate import Fate, LeftBy, Moment, PodAssessment, fate_of, is_critical
 from rules.drain.memory import DrainMemory, claims, keeps_returning, listed
@@ -97,10 +97,18 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
         drained = False
     unknown = _holders_unknown(evict, pods, given)
     unanswered = [e for e in evict if e.uid not in memory.outcomes]
+    notice_until, notify = notice.due(given, assessments, policy, now)
+    if notice_until is not None:
+        waiting += [pod.key for pod, _ in blocked if pod.key not in waiting]
+        evict, force, blocked, force_due, worst = [], [], [], False, None
+        wake_at = min(notice_until, wake_at or notice_until)
     return DrainPlan(
         memory=memory,
         evict=tuple(evict),
         force=tuple(force),
+        notify=notify,
+        notice_until=notice_until,
+        not_notified=memory.not_notified if notice_until is not None else None,
         force_due=force_due,
         force_refused=next(
             (memory.unforced[d.uid] for _, d in force if d.uid in memory.unforced), None

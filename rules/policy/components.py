@@ -15,9 +15,10 @@ from rules.repair.component import OWN, actions_of, component, folder_of, needs_
 
 DEVICES: Final = "devices"
 FORCE: Final = "force"
+NOTICE: Final = "notice"
 VALIDATE: Final = "validate"
 ANY: Final = "*"
-"""In a path: each key of the mapping there."""
+"""In a path: each key of the mapping there. As a value: each one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,11 @@ NEEDS: Final = (
     Need(path=("isolate",), components={"Device": DEVICES}),
     Need(path=("reasons", ANY, "isolate"), components={"Device": DEVICES}),
     Need(path=("drain", "onTimeout"), components={"Force": FORCE}),
+    Need(
+        path=("drain", "notice"),
+        components={ANY: NOTICE},
+        unless=((("drain", "notice"), tuple(f"0{unit}" for unit in ("s", "ms", "m", "h", "d"))),),
+    ),
     # Auto tests only if the component is installed.
     Need(path=("validate", "provider"), components={"Job": VALIDATE}),
     Need(
@@ -76,12 +82,13 @@ def asked_components(policy: Policy) -> tuple[Asked, ...]:
     """Return every component that this policy needs, with its path."""
     view = effective_view(policy)
     return tuple(
-        Asked(path=".".join(place), value=value, component=component)
+        Asked(path=".".join(place), value=found, component=component)
         for need in NEEDS
         if not any(_at(view, place) in values for place, values in need.unless)
         for place in _places(view, need.path)
+        for found in [_at(view, place)]
         for value, component in need.components.items()
-        if _at(view, place) == value
+        if value in {ANY, found}
     )
 
 

@@ -92,6 +92,8 @@ class Drain(Section, frozen=True, kw_only=True):
     on_timeout: Literal["Report", "Force"] = "Report"
     settle_s: Seconds = msgspec.field(name="settle", default=Seconds(5))
     gang_window_s: Seconds = msgspec.field(name="gangWindow", default=Seconds(30))
+    notice_s: Seconds = msgspec.field(name="notice", default=Seconds(0))
+    """How long before the first eviction each pod that leaves is notified; 0: not at all."""
     unmanaged: Literal["Report", "Evict"] = "Report"
 
 

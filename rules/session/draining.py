@@ -32,6 +32,7 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
         recent=before.recent,
         scope=chosen.scope,
         scope_reason=chosen.why,
+        notice_seconds=round(case.policy.drain.notice_s),
     )
     evidence = dict(status.evidence)
     if case.seen.gangs:
@@ -154,8 +155,10 @@ def _blocked_or_going(
     status = st.with_refusal(status, case.now, refusal, st.sentence(clause), human=human)
     if late and refusal is None and plan.waiting:
         clause = f"{_TIME_OVER}. The pods that are left terminate by themselves"
-    sentence = messages.draining(drain, clause, long_grace=plan.leaves_by is not None)
     until = refusal.until if refusal is not None else plan.leaves_by
+    if refusal is None and plan.notice_until is not None:
+        clause, until = messages.notice(plan.not_notified), plan.notice_until
+    sentence = messages.draining(drain, clause, long_grace=plan.leaves_by is not None)
     status = st.enter(status, Phase.DRAINING, sentence, case.now, until=until)
     return case.decision(
         "Drain",

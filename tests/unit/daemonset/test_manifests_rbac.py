@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 import yaml
 
 from hack.sim.manifests import read_manifests
@@ -76,6 +77,9 @@ ORDINARY: list[d.Write] = [
 FORCED: list[d.Write] = [
     d.SetDisruptionTarget(node="n", namespace="x", name="p", uid="u", at=0.0, message="m"),
     d.DeletePod(node="n", namespace="x", name="p", uid="u", grace_s=1, by_policy="drain"),
+]
+NOTIFIED: list[d.Write] = [
+    d.NotifyPod(node="n", namespace="x", name="p", uid="u", at=0.0, drain_at=1.0, message="m"),
 ]
 TESTED: list[d.Write] = [
     CreateTestJob(node="n", node_uid="u", session="s", namespace="x", name="j", body={}),
@@ -181,9 +185,8 @@ def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str]]:
 
 
 def test_all_writes_of_the_remediator_are_in_this_table() -> None:
-    assert {type(write) for write in (*ORDINARY, *FORCED, *TESTED, *ISOLATED)} == set(
-        get_args(d.Write)
-    )
+    tables = (*ORDINARY, *FORCED, *NOTIFIED, *TESTED, *ISOLATED)
+    assert {type(write) for write in tables} == set(get_args(d.Write))
 
 
 def test_the_remediator_has_exactly_the_rights_it_uses() -> None:
@@ -203,11 +206,14 @@ def test_only_the_lease_of_the_remediator_may_be_written() -> None:
     assert named["resourceNames"] == [LEASE_NAME]
 
 
-def test_component_force_grants_exactly_the_rights_of_force() -> None:
-    component = DAEMONSET / "components" / "force" / "kustomization.yaml"
+@pytest.mark.parametrize(("name", "writes"), [("force", FORCED), ("notice", NOTIFIED)])
+def test_a_component_grants_exactly_the_rights_of_its_writes(
+    name: str, writes: list[d.Write]
+) -> None:
+    component = DAEMONSET / "components" / name / "kustomization.yaml"
     (patch,) = yaml.safe_load(component.read_text())["patches"]
     added = granted([operation["value"] for operation in yaml.safe_load(patch["patch"])])
-    assert added == needed(FORCED)
+    assert added == needed(writes)
     assert not added & granted(rules_of("gpuward-remediator", "ClusterRole"))
 
 

@@ -83,7 +83,7 @@ class ApiServer(Cluster):
         self.refusing: dict[type, tuple[int, str]] = {}
         """Kinds of writes that are answered with this code and message instead."""
         self.refusing_on: set[str] = set()
-        """Only on these nodes; empty means on all."""
+        """Only on these nodes or objects, by name; empty means on all."""
         self.drops: set[str] = set()
         """Fields of a session's status, as `repair.adapter`, that the definition does not know."""
         self.eviction_answers: list[tuple[int, dict[str, str], bytes]] = []
@@ -182,7 +182,8 @@ class ApiServer(Cluster):
             self.meddler(write)
         if isinstance(write, d.EvictPod):
             return self._evicted(write, wire)
-        refuses = not self.refusing_on or write.node in self.refusing_on
+        names = {write.node, getattr(write, "name", "")}
+        refuses = not self.refusing_on or bool(self.refusing_on & names)
         refused = self.refusing.get(type(write)) if refuses else None
         status, stored = (refused[0], {}) if refused else self._apply(write, wire)
         self.sent.append((self.now, write, wire, status))

@@ -254,6 +254,17 @@ def test_missing_parts_of_the_test_under_load_are_reported(tmp_path: Path, there
         assert "add component validate" in line
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "installed"])
+def test_a_notice_without_its_component_is_reported(tmp_path: Path, there: bool) -> None:
+    chosen = component(*(["notice"] if there else []))
+    fill = having(chosen, "{mode: Enforce, drain: {notice: 10m}}")
+    with cluster(tmp_path, fill, **ADMIN) as kubectl:
+        found = lines(kubectl)[1]
+    assert found["permissions"].startswith("ok")
+    assert ("notice" in found) != there
+    assert there or "apply component notice" in found["notice"]
+
+
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """A cluster whose definitions lack two fields of this release."""

@@ -10,8 +10,10 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.server import HostedServer
 from remediator.kubectl.why import why_lines as why
 from remediator.kubectl.why_causes import goes_further
+from rules.api import messages
 from rules.api.health import IncidentStatus, plain
 from rules.api.nodes import AgentPod, FreshNode
+from rules.api.quarantine import DrainStatus, PodNote, pods_of
 from rules.policy.policy import Policy
 from rules.policy.reader import load_policy
 from rules.session.causes import cause_of
@@ -97,6 +99,16 @@ def test_a_taint_that_cannot_be_removed_has_a_remedy() -> None:
     assert f"refused: {clause}." in text
     assert "blocker MarkRefused" in text
     assert "remedy: change the admission policy or webhook named above to allow" in text
+
+
+def test_a_notice_before_eviction_is_shown_with_its_end() -> None:
+    waiting = pods_of([PodNote(name="team-a/train-0")])
+    message = messages.draining(DrainStatus(waiting=waiting), messages.notice(None))
+    one = session("s", NAME, "Draining", message, until=ago(-4))
+    lines = why(look(sick(NAME), one, on=quarantined(NAME, "s")))
+    text = " ".join(" ".join(lines).split())
+    assert "The pods were notified. Evictions start when drain.notice has passed." in text
+    assert "waits for another 3m at most, then continues by itself" in text
 
 
 SITE = {

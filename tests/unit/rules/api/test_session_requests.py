@@ -168,6 +168,28 @@ WRITES: list[Any] = [
         id="disruption-target",
     ),
     pytest.param(
+        d.NotifyPod(**POD, at=0.0, drain_at=60.0, message="why"),
+        "PATCH /api/v1/namespaces/team-a/pods/web/status",
+        {
+            "metadata": {
+                "uid": "u1",
+                "annotations": {"gpuward.io/drain-at": "1970-01-01T00:01:00Z"},
+            },
+            "status": {
+                "conditions": [
+                    {
+                        "type": "gpuward.io/DrainPlanned",
+                        "status": "True",
+                        "reason": "GPUNodeQuarantine",
+                        "message": "why",
+                        "lastTransitionTime": "1970-01-01T00:00:00Z",
+                    }
+                ]
+            },
+        },
+        id="notice",
+    ),
+    pytest.param(
         d.DeletePod(**POD, grace_s=1, by_policy="drain.onTimeout: Force"),
         "DELETE /api/v1/namespaces/team-a/pods/web",
         {
@@ -276,7 +298,7 @@ def test_force_leaves_at_least_a_second() -> None:
 
 def test_disruptive_writes() -> None:
     disruptive = [param.id for param in WRITES if param.values[0].disruptive]
-    assert disruptive == ["taint-device", "mark", "evict", "disruption-target", "force"]
+    assert disruptive == ["taint-device", "mark", "evict", "disruption-target", "notice", "force"]
 
 
 @pytest.mark.parametrize(

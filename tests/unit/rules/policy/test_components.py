@@ -27,6 +27,9 @@ def test_the_default_policy_needs_none() -> None:
     [
         pytest.param({"drain": {"onTimeout": "Force"}},
                      ["drain.onTimeout: Force needs component force"], id="force"),
+        pytest.param({"drain": {"notice": "10m"}},
+                     ["drain.notice: 10m needs component notice"], id="notice"),
+        pytest.param({"drain": {"notice": "0m"}}, [], id="no notice"),
         pytest.param({"validate": {"provider": "Job", "template": "mine"}},
                      ["validate.provider: Job needs component validate"], id="a test of theirs"),
         pytest.param({"validate": {"newNodes": True}},
