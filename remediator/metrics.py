@@ -179,6 +179,11 @@ class Metrics:
             _CALL_BUCKETS,
             "queue",
         )
+        self.api_in_flight_limit = self._gauge(
+            "gpuward_api_in_flight_limit",
+            "Calls of this queue that may be in flight, fewer while the API server is overloaded.",
+            "queue",
+        )
         self.writes = self._counter(
             "gpuward_writes_total",
             "Writes asked of the gateway, by kind and result.",

@@ -244,6 +244,8 @@ class Replica:
         skew = self.clock.skew
         metrics.clock_skew.set(skew.seconds())
         metrics.count_clock(skew.jumps, skew.contradictions)
+        for call_queue, limit in self.api.limits().items():
+            metrics.api_in_flight_limit.labels(call_queue.value).set(limit)
         with self.isolation.guard("metrics", "the gauges of sessions"):
             set_gauges(metrics, self.world.snapshot())
         for cache in self.caches.followed:

@@ -70,6 +70,8 @@ class Answer:
     failure: str = ""
     untrusted: bool = False
     """The TLS handshake failed, before anything was sent."""
+    late: bool = False
+    """The timeout ended before the answer."""
 
     @property
     def ok(self) -> bool:
@@ -80,6 +82,16 @@ class Answer:
     def from_kubernetes(self) -> bool:
         """True if the body is JSON. Text comes from a proxy or from priority and fairness."""
         return self.content_type.startswith("application/json")
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the API server throttles gpuward or is too slow. A 429 of a PodDisruptionBudget
+        or of a webhook has another message.
+        """
+        if self.code == 429:
+            kinds = refusal.error_kinds(self.status().message)
+            return not self.from_kubernetes or refusal.ErrorKind.BUSY in kinds
+        return self.code == 504 or self.late
 
     def status(self) -> KubeStatus:
         """The Status of a refusal; an empty one when the body is something else."""

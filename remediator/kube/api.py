@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -32,7 +32,7 @@ from remediator.kube.answer import (
     served_at,
     why,
 )
-from remediator.kube.clock import CallQueue, Clock, RateLimiter
+from remediator.kube.clock import CallQueue, Clock, RateLimiter, Slots
 from rules.api.kube_config import KubeConfigError
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ JSON = "application/json"
 # An eviction of a Pending or terminating pod may take 10 s on the server before its 409
 # (EvictionsRetry of the eviction registry).
 CALL_TIMEOUT_S = 30.0
-# Calls in flight per queue; evictions wait on the server, so they need the most.
+# Most calls in flight per queue (`Slots`); evictions wait on the server, so they need the most.
 IN_FLIGHT = {
     CallQueue.LEASE: 2,
     CallQueue.TAINT: 32,
@@ -86,10 +86,8 @@ class Api:
         self._clock = clock
         self._rate_limiter = rate_limiter
         self._observe = observe or (lambda *_: None)
-        self._session: aiohttp.ClientSession | None = None
-        self._slots = {
-            call_queue: asyncio.Semaphore(count) for call_queue, count in IN_FLIGHT.items()
-        }
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}  # True: that of the lease alone
+        self._slots = {call_queue: Slots(count) for call_queue, count in IN_FLIGHT.items()}
         self._under_way = dict.fromkeys(CallQueue, 0)
         """Calls in flight or waiting, by queue."""
         self._clear = {call_queue: asyncio.Event() for call_queue in AFTER}
@@ -101,19 +99,22 @@ class Api:
         """CLOCK_BOOTTIME of the last answer of any kind; None before the first."""
 
     async def open(self) -> None:
-        """Create the connection pool; `Access.load` must come first."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": version.user_agent(), "Accept": JSON},
-            timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
-        )
+        """Create the connection pools; `Access.load` must come first."""
+        self._sessions = {
+            of_lease: aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": version.user_agent(), "Accept": JSON},
+                timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=10),
+            )
+            for of_lease in (True, False)
+        }
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions = {}
 
     @property
     def host(self) -> str:
@@ -141,30 +142,27 @@ class Api:
         HeldError, nothing is sent and the error is raised here.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        media = (content_type, accept)
+        send = partial(
+            self._send, call_queue, method, path, query, data, media, timeout_s, before_send
+        )
         async with nullcontext() if in_turn else self.turn(call_queue):
-            answer = await self._send(
-                call_queue,
-                method,
-                path,
-                query,
-                data,
-                (content_type, accept),
-                timeout_s,
-                before_send,
-            )
-            rejected = answer.code == 401 or answer.untrusted
-            if rejected and await self._renew_credentials():
-                answer = await self._send(
-                    call_queue,
-                    method,
-                    path,
-                    query,
-                    data,
-                    (content_type, accept),
-                    timeout_s,
-                    before_send,
-                )
+            sent_at = self._clock.elapsed()
+            answer = await send()
+            if (answer.code == 401 or answer.untrusted) and await self._renew_credentials():
+                answer = await send()
+            await self._adapt(call_queue, answer, sent_at)
         return answer
+
+    async def _adapt(self, call_queue: CallQueue, answer: Answer, sent_at: float) -> None:
+        if call_queue is CallQueue.LEASE:
+            return  # it is renewed whatever the load is
+        slots, now = self._slots[call_queue], self._clock.elapsed()
+        if answer.overloaded:
+            slots.limit.overloaded(sent_at, now, answer.retry_after_s or 0.0)
+        elif answer.code != NO_ANSWER:
+            slots.limit.answered(now)
+        await slots.adapt()
 
     @asynccontextmanager
     async def turn(self, call_queue: CallQueue) -> AsyncIterator[None]:
@@ -176,9 +174,14 @@ class Api:
             await self._yield_to_others(call_queue)
             async with self._slots[call_queue]:
                 await self._rate_limiter.acquire(call_queue)
+                await self._slots[call_queue].pause(self._clock)
                 yield
         finally:
             self._count(call_queue, -1)
+
+    def limits(self) -> dict[CallQueue, int]:
+        """How many calls of each queue may be in flight now."""
+        return {call_queue: slots.limit.number for call_queue, slots in self._slots.items()}
 
     def under_way(self, call_queue: CallQueue) -> int:
         """The calls of this queue in flight or waiting."""
@@ -237,7 +240,7 @@ class Api:
         """Open a watch. Silence of more than `silence_s` is an error."""
         headers = [*await self._headers(), ("Accept", accept)]
         began = self._clock.elapsed()
-        request = self._opened().get(
+        request = self._opened(CallQueue.READ).get(
             self._access.host + path,
             params=dict(query),
             headers=headers,
@@ -265,10 +268,10 @@ class Api:
             await self._renew_credentials()
         return answer
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    def _opened(self, call_queue: CallQueue) -> aiohttp.ClientSession:
+        if not self._sessions:
             raise RuntimeError("Api.open() must come before the first call")
-        return self._session
+        return self._sessions[call_queue is CallQueue.LEASE]
 
     def _connection(self) -> dict[str, Any]:
         tls: ssl.SSLContext | bool = self._access.tls or True
@@ -298,7 +301,7 @@ class Api:
         local = self._clock
         sent_at, began = local.local(), local.elapsed()
         try:
-            async with self._opened().request(
+            async with self._opened(call_queue).request(
                 method,
                 _url(self._access.host + path),
                 params=query,
@@ -315,7 +318,7 @@ class Api:
             self.rejection.answered(answer.code, now)
             self._learn_date(date, sent_at)
         except TimeoutError:
-            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s")
+            answer = Answer(code=NO_ANSWER, failure=f"nothing within {timeout_s:g} s", late=True)
         except EXCHANGE_ERRORS as error:
             if isinstance(body, _Guarded) and body.raised is not None:
                 raise body.raised from None

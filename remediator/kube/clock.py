@@ -1,4 +1,4 @@
-"""The clock of the remediator, corrected to the API server's time, and rate limits of calls.
+"""The clock of the remediator, corrected to the API server's time, and limits of calls.
 
 Nothing else in the remediator reads a clock of the machine. Wall time is read once and then
 advanced by CLOCK_BOOTTIME, so that a step of the machine's clock moves no deadline. It is
@@ -211,3 +211,72 @@ class RateLimiter:
         """Wait until a call of this queue may be sent."""
         if call_queue in self._interval_s and (wait_s := self.reserve(call_queue)) > 0:
             await self._clock.sleep(wait_s)
+
+
+_LEAST_IN_FLIGHT: Final = 2
+"""One slow call does not stop its queue."""
+_ADAPT_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 10.0
+"""Upper limit of Retry-After; the API server itself asks for at most 8 s."""
+
+
+class InFlightLimit:
+    """How many calls of one queue may be in flight, adapted to the load of the API server.
+
+    Additive increase, multiplicative decrease, as TCP does: an overloaded server halves the limit,
+    and every second with an answer raises it by one. Times are those of `Clock.elapsed`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self.number = most
+        self._halved_at = self._raised_at = self._paused_until = float("-inf")
+
+    def answered(self, now: float) -> None:
+        """Raise the limit by one, at most once a second."""
+        if self.number < self._most and now - max(self._halved_at, self._raised_at) >= _ADAPT_S:
+            self.number, self._raised_at = self.number + 1, now
+
+    def overloaded(self, sent_at: float, now: float, retry_after_s: float) -> None:
+        """Halve the limit, and pause for `retry_after_s`.
+
+        A call that was sent less than a second after the last halving does not count: the server
+        may have answered it before it noticed the smaller number of calls.
+        """
+        if sent_at - self._halved_at >= _ADAPT_S:
+            self.number, self._halved_at = max(_LEAST_IN_FLIGHT, self.number // 2), now
+        self._paused_until = max(self._paused_until, now + min(retry_after_s, _LONGEST_PAUSE_S))
+
+    def pause_s(self, now: float) -> float:
+        """Return the seconds until the next call may be sent."""
+        return max(0.0, self._paused_until - now)
+
+
+class Slots:
+    """Slots for the calls in flight of one queue, as many as the limit allows."""
+
+    def __init__(self, most: int) -> None:
+        self.limit = InFlightLimit(most)
+        self._free = asyncio.Semaphore(most)
+        self._all = most
+        """Free and taken slots; until enough calls end there may be more than the limit."""
+
+    async def __aenter__(self) -> None:
+        await self._free.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._all -= 1
+        await self.adapt()
+
+    async def pause(self, clock: Clock) -> None:
+        """Wait as long as the API server asked for with its last Retry-After."""
+        while (wait_s := self.limit.pause_s(clock.elapsed())) > 0:
+            await clock.sleep(wait_s)
+
+    async def adapt(self) -> None:
+        """Add free slots, or remove them as far as they are free. It does not wait."""
+        while self._all < self.limit.number:
+            self._free.release()
+            self._all += 1
+        while self._all > self.limit.number and not self._free.locked():
+            await self._free.acquire()
+            self._all -= 1
