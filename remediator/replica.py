@@ -9,6 +9,7 @@ from functools import partial
 
 from remediator import version
 from remediator.controller import records
+from remediator.controller.device_taint_watch import DeviceTaintWatch
 from remediator.controller.drain_reads import DrainReader, MaintenanceLeases
 from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
@@ -164,6 +165,7 @@ class Replica:
             fleet_changed=self.fleet.changed,
         )
         self.maintenance = MaintenanceLeases(edge, groups, changed=self._maintenance_changed)
+        self.device_taints = DeviceTaintWatch(edge, changed=self.loop.device_taints_changed)
         self.world.doubts += [self.maintenance.too_old, self._time_unknown]
         kueue = KueueWorkloads(self.api, groups)
         pod_groups = PodGroups(self.api, groups, self.clock)
@@ -213,6 +215,7 @@ class Replica:
             keep("loop", self.loop.run),
             keep("gangs", self.scout.run),
             keep("maintenance", self.maintenance.run),
+            keep("watch", self.device_taints.run),
             keep("housekeeping", self.housekeeping.run),
             keep("new_nodes", self.new_node_tests.run),
             keep("records", self.records.run),

@@ -15,8 +15,10 @@ from remediator.kube.gateway import Gateway
 from remediator.kube.isolation import Isolation
 from remediator.kube.refusals import EventSender, Refusals
 from remediator.metrics import Metrics
+from rules.api import resource_slices
 from rules.api.nodes import HealthView, LeaseView, NodeView, PauseView, QuarantineView
 from rules.api.refusal import NodeWrite
+from rules.api.resource_slices import NodeTaints
 from rules.drain.gangs import Gang
 from rules.policy.policy import Policy
 from rules.session import external, history, observation, status
@@ -83,6 +85,8 @@ class World:
         """Nodes with a decided quarantine that is not in the cache yet."""
         self.external_seen: dict[str, Mapping[str, float]] = {}
         """Since when this replica sees the conditions of external detectors, by node."""
+        self.device_taints: dict[str, Mapping[str, NodeTaints]] = {}
+        """Taints of devices that triggers of the policy name, by node and driver."""
         self.refusals = Refusals(clock)
         """Recently refused writes on nodes."""
         self.gangs: dict[str, tuple[Gang, ...]] = {}
@@ -118,6 +122,7 @@ class World:
             agents=self.caches.agents,
             maintenance_leases=self.maintenance_leases,
             external_seen=self.external_seen,
+            device_taints=self.device_taints,
             observing_since=self.observing_since,
             acting_since=self.acting_since,
             doubt=self.doubt(),
@@ -165,12 +170,23 @@ class World:
         seen: Mapping[str, float] = {}
         if node is not None:
             policy = self._policy().of(node.labels)
-            seen = external.first_seen(node, policy, known, self._clock.now())
+            taints = self.device_taints.get(name, {})
+            seen = external.first_seen(node, policy, known, self._clock.now(), taints)
         if seen:
             self.external_seen[name] = seen
         else:
             self.external_seen.pop(name, None)
         return seen.keys() != known.keys()
+
+    def note_device_taints(self, node: str, driver: str, taints: NodeTaints) -> bool:
+        """Store the taints of the driver's devices on the node; return whether they changed."""
+        before = self.device_taints.pop(node, {})
+        after = {**before, driver: taints}
+        if taints == resource_slices.UNKNOWN:
+            del after[driver]
+        if after:
+            self.device_taints[node] = after
+        return after != before
 
     def policy_of(self, name: str) -> Policy:
         """The policy of the node; that of the fleet if the node is unknown."""

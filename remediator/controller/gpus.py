@@ -134,8 +134,7 @@ class DeviceSlices:
         version = (await self._groups.served()).get(_GROUP)
         if version is None:
             return NodeDevices()
-        selectors = {"spec.nodeName": node, "spec.driver": resource_slices.GPU_DRIVER}
-        fields = ",".join(object_name.field_selector(*item) for item in selectors.items())
+        fields = resource_slices.fields_of(resource_slices.GPU_DRIVER, node)
         try:
             slices = await self._api.items(
                 f"/apis/{_GROUP}/{version}/resourceslices",

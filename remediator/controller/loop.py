@@ -133,6 +133,12 @@ class ControlLoop(EdgePart):
         if changed and self._concerned(name, after or before):
             self.wake(name)
 
+    def device_taints_changed(self, name: str) -> None:
+        """Handle changed taints of devices on a node."""
+        node = self._world.caches.nodes.items.get(name) or self._world.unselected.get(name)
+        if self._world.note_external(name, node) or self._concerned(name, node):
+            self.wake(name)
+
     def _concerned(self, name: str, node: NodeView | None) -> bool:
         """Whether the node has faults, sessions or a quarantine."""
         return (

@@ -125,7 +125,7 @@ class Cluster:
     async def nodes(self, selector: str = "") -> list[TimedNode]:
         """Nodes by label selector."""
         query = {"labelSelector": selector} if selector else {}
-        return await self._list("/api/v1/nodes", TimedNode, query)
+        return await self.items("/api/v1/nodes", TimedNode, query)
 
     async def readable(self, call: Awaitable[T]) -> T | None:
         """The answer of a call; None where this operator may not ask."""
@@ -138,16 +138,16 @@ class Cluster:
 
     async def healths(self) -> list[HealthView]:
         """Every GPUNodeHealth."""
-        return await self._list(f"{GROUP_PATH}/gpunodehealths", HealthView, {})
+        return await self.items(f"{GROUP_PATH}/gpunodehealths", HealthView, {})
 
     async def sessions(self, node: str = "") -> list[QuarantineView]:
         """Sessions, of one node where one is named; oldest first."""
-        found = await self._list(f"{GROUP_PATH}/gpuquarantines", QuarantineView, _on(node))
+        found = await self.items(f"{GROUP_PATH}/gpuquarantines", QuarantineView, _on(node))
         return sorted(found, key=lambda s: (s.metadata.creation_timestamp or "", s.name))
 
     async def records(self) -> list[RecordView]:
         """Every GPURecord."""
-        return await self._list(f"{GROUP_PATH}/gpurecords", RecordView, {})
+        return await self.items(f"{GROUP_PATH}/gpurecords", RecordView, {})
 
     async def record(self, name: str) -> RecordView | None:
         """A GPURecord by name."""
@@ -159,16 +159,16 @@ class Cluster:
 
     async def evidences(self, node: str = "") -> list[EvidenceView]:
         """Every GPUEvidence, of one node where one is named."""
-        return await self._list(f"{GROUP_PATH}/gpuevidences", EvidenceView, _on(node))
+        return await self.items(f"{GROUP_PATH}/gpuevidences", EvidenceView, _on(node))
 
     async def pauses(self) -> list[PauseView]:
         """Every GPUWardPause."""
-        return await self._list(f"{GROUP_PATH}/gpuwardpauses", PauseView, {})
+        return await self.items(f"{GROUP_PATH}/gpuwardpauses", PauseView, {})
 
     async def agents(self, node: str = "") -> list[AgentPod]:
         """The agents' pods, on one node where one is named."""
         query = {"labelSelector": resources.AGENT_SELECTOR, **_on(node)}
-        return [pod.as_agent() for pod in await self._list("/api/v1/pods", AgentPodObject, query)]
+        return [pod.as_agent() for pod in await self.items("/api/v1/pods", AgentPodObject, query)]
 
     async def may(
         self, user: str, group: str, resource: str, verb: str, namespace: str, name: str = ""
@@ -211,23 +211,23 @@ class Cluster:
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Every pod bound to the node."""
-        return tuple(await self._list("/api/v1/pods", PodView, _on(node)))
+        return tuple(await self.items("/api/v1/pods", PodView, _on(node)))
 
     async def gpus_requested(self) -> dict[Room, int]:
         """GPUs that live pods request, by node and vendor."""
         query = {"fieldSelector": NOT_ENDED}
         used: Counter[Room] = Counter()
-        for pod in await self._list("/api/v1/pods", PodView, query):
+        for pod in await self.items("/api/v1/pods", PodView, query):
             used[pod.spec.node_name, pod.gpu_vendor] += pod.gpus
         return used
 
     async def pdbs(self) -> tuple[PdbView, ...]:
         """Every PodDisruptionBudget."""
-        return tuple(await self._list(resources.PDBS, PdbView, {}))
+        return tuple(await self.items(resources.PDBS, PdbView, {}))
 
     async def daemon_sets(self) -> tuple[DaemonSetView, ...]:
         """Every DaemonSet."""
-        return tuple(await self._list(resources.DAEMON_SETS, DaemonSetView, {}))
+        return tuple(await self.items(resources.DAEMON_SETS, DaemonSetView, {}))
 
     async def get(self, path: str) -> dict[str, Any] | None:
         """Any object as plain values; None where there is none."""
@@ -236,7 +236,7 @@ class Cluster:
 
     async def everything(self, path: str, query: dict[str, str]) -> list[dict[str, Any]]:
         """All items of a list as plain values, page by page."""
-        return await self._list(path, dict[str, Any], query)
+        return await self.items(path, dict[str, Any], query)
 
     async def send(self, request: Request) -> Answer:
         """One request of the rules, such as a dry-run eviction; the answer, whatever it is."""
@@ -303,13 +303,13 @@ class Cluster:
     async def _find_own(self, plural: str, name: str, kind: type[T]) -> T | None:
         return await self._find(object_name.api_path(f"{GROUP_PATH}/{plural}", name), kind)
 
-    async def _list(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
-        """Return every item that can be decoded. Print once how many are left out, since an
-        incomplete list would mislead.
-        """
+    async def items(self, path: str, kind: type[T], query: dict[str, str]) -> list[T]:
+        """Return all items that can be decoded. Print once how many are left out."""
         try:
             listed = await self._api.items(path, kind, query=query)
         except ApiError as error:
+            if b"page not found" in error.answer.body and not path.startswith(GROUP_PATH):
+                raise CommandError(f"the API server does not serve {path}") from error
             self.checked(error.answer)
             raise CommandError(unreadable(error)) from error
         if listed.unread and not listed.found:

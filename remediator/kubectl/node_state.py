@@ -4,10 +4,10 @@ What the operator may not read is listed as unknown.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from remediator.kubectl import in_force
+from remediator.kubectl import in_force, tainted_devices
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.in_force import Leadership
@@ -17,12 +17,12 @@ from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
 from rules.api.quarantine import Mode
+from rules.api.resource_slices import NodeTaints
 from rules.api.timestamps import TimeFormat
 from rules.fleet.node_health import HealthNow, health_now
 from rules.policy.policy import Policy, ShadowTexts, shadow_of
-from rules.session import exclusions, observation
+from rules.session import exclusions, external, observation
 from rules.session.causes import CauseContext, actionable
-from rules.session.external import external_of
 from rules.session.history import Opening, opening
 from rules.session.observation import NodeObservation, Staleness
 from rules.text.printable import count, printable
@@ -72,6 +72,8 @@ class NodeLook:
     policy: Policy | None = None
     leader: Leadership = in_force.UNKNOWN
     """Whether a remediator is leader, and its status."""
+    device_taints: Mapping[str, NodeTaints] = field(default_factory=dict)
+    """Taints of devices that triggers of the policy match, by driver."""
     compute_domains: tuple[str, ...] = ()
     """The ComputeDomains whose jobs use the node's NVLink domain."""
     unknown: tuple[str, ...] = ()
@@ -116,7 +118,8 @@ class NodeLook:
         """What others say on the node, by the policy, where that has a time of its own."""
         if self.node is None or self.policy is None:
             return ()
-        return external_of(self.node, self.policy, self.now, {}).incidents
+        taints = self.device_taints
+        return external.external_of(self.node, self.policy, self.now, {}, taints).incidents
 
     @property
     def sight(self) -> CauseContext:
@@ -127,6 +130,7 @@ class NodeLook:
             stale=self.stale,
             policy=self.policy or Policy(),
             now=self.now,
+            device_taints=self.device_taints,
         )
 
     def observed(self, node: FreshNode, policy: Policy) -> NodeObservation:
@@ -139,7 +143,8 @@ class NodeLook:
             health=self.health,
             selected=observation.selects_node(policy, node),
             stale=self.stale if self.health is not None else Staleness.NO_HEALTH_STATUS,
-            external=external_of(node, policy, self.now, {}),
+            external=external.external_of(node, policy, self.now, {}, self.device_taints),
+            device_taints=self.device_taints,
             pauses=self.pauses,
             owner=exclusions.working_owner(node, None, self.now),
             siblings=self.sessions,
@@ -206,6 +211,9 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     if node is not None and names.LABEL_NVLINK_DOMAIN in node.labels:
         what = "ComputeDomains (list computedomains): which jobs use the NVLink domain"
         domains = await allowed(_compute_domains(cluster, name), what)
+    taints: Mapping[str, Mapping[str, NodeTaints]] = {}
+    if policy.policy is not None and node is not None:
+        taints = await tainted_devices.by_node(cluster, policy.policy.of(node.labels), name)
     return NodeLook(
         name=name,
         now=now,
@@ -220,6 +228,7 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
         agents=None if agents is None else tuple(agents),
         policy=policy.policy.of(node.labels) if policy.policy and node else policy.policy,
         leader=leader,
+        device_taints=taints.get(name, {}),
         compute_domains=tuple(domains or ()),
         unknown=tuple(dict.fromkeys(unknown)),
     )

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from remediator.controller import drain_reads
-from remediator.kubectl import command, node_state, plan_table
+from remediator.kubectl import command, node_state, plan_table, tainted_devices
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.in_force import judged_by
@@ -152,6 +152,7 @@ async def _snapshot(cluster: Cluster, policy: Policy) -> FleetSnapshot:
         pauses={p.metadata.name: p for p in await cluster.pauses()},
         agents={a.uid: a for a in await cluster.agents()},
         maintenance_leases=await _maintenance_leases(cluster),
+        device_taints=await tainted_devices.by_node(cluster, policy),
         observing_since=0.0,
     )
 
@@ -217,7 +218,8 @@ def _asking(snapshot: FleetSnapshot, name: str) -> str:
     if node is None:
         return ""
     policy = snapshot.policy_of(node)
-    incidents = external.external_of(node, policy, snapshot.now, {}).incidents
+    taints = snapshot.device_taints.get(name, {})
+    incidents = external.external_of(node, policy, snapshot.now, {}, taints).incidents
     asking = actionable(snapshot.healths.get(name), incidents, policy)
     return asking[0].reason if asking else ""
 

@@ -66,6 +66,7 @@ NEEDED: Final = (
 FORCE_NEEDS: Final = (("", "pods", "delete"), ("", "pods/status", "patch"))
 """What `drain.onTimeout: Force` needs as well."""
 _NOTICE_NEEDS: Final = ("", "pods/status", "patch")
+_TAINT_NEEDS: Final = ("resource.k8s.io", "resourceslices", "watch")
 _MANIFESTS: Final = "apply the manifests of daemonset/base"
 
 
@@ -267,7 +268,8 @@ async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: s
     lacking = []
     # No namespace means all of them: a Role in one is not enough for the others.
     lease = ("coordination.k8s.io", "leases", "update", namespace, elector.LEASE_NAME)
-    for right in [*((*each, "", "") for each in (*NEEDED, *forces)), lease]:
+    needed = (*NEEDED, *forces, *([_TAINT_NEEDS] if policy.taint_drivers else ()))
+    for right in [*((*each, "", "") for each in needed), lease]:
         allowed = await cluster.may(user, *right)
         if allowed is None:
             ask = f"ask for the ClusterRole {command.PLANNER}"

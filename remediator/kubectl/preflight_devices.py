@@ -9,14 +9,13 @@ from typing import Final
 
 from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.preflight_policies import Finding
-from rules.api import device_taints, messages, object_name, resource_slices
+from rules.api import device_taints, messages, resource_slices
 from rules.api.nodes import NodeView
 from rules.catalog.reason import DrainScope
 from rules.policy import components
 from rules.policy.policy import Policy
 from rules.session import isolation
 
-_SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 _HOLDERS: Final = "pod-resources"
 """The source of `holders` in the status of a GPUNodeHealth."""
 
@@ -56,12 +55,10 @@ async def _isolation_checks(
     found = [("device taints", why or f"{served[0]} is served", not why)]
     if not served:
         return found
-    query = {
-        "fieldSelector": object_name.field_selector("spec.driver", resource_slices.GPU_DRIVER)
-    }
+    query = {"fieldSelector": resource_slices.fields_of(resource_slices.GPU_DRIVER)}
     shown = {
         str((each.get("spec") or {}).get("nodeName"))
-        for each in await cluster.everything(_SLICES, query)
+        for each in await cluster.everything(resource_slices.PATH, query)
         if any(
             ((device.get("attributes") or {}).get("uuid") or {}).get("string")
             for device in (each.get("spec") or {}).get("devices") or ()

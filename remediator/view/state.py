@@ -239,5 +239,6 @@ def _copied(snapshot: FleetSnapshot) -> FleetSnapshot:
         pauses=dict(snapshot.pauses),
         agents=dict(snapshot.agents),
         maintenance_leases=dict(snapshot.maintenance_leases),
+        device_taints=dict(snapshot.device_taints),
         gangs=dict(snapshot.gangs),
     )

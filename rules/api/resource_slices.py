@@ -1,22 +1,27 @@
-"""Views of ResourceSlices, and the GPU devices that NVIDIA's DRA driver publishes for a node.
+"""Views of ResourceSlices: the GPU devices of NVIDIA's DRA driver on a node, and the taints that
+any driver publishes on its devices.
 
 The driver publishes one pool per node, named after the node. A GPU has its UUID as attribute
 `uuid`. A MIG device has the UUID of its GPU as `parentUUID`, also before it is created. A GPU for
 virtual machines has only the PCI address of its GPU. A slice that does not fit this is not used.
+
+A driver replaces the slices of a pool one by one and increments the generation of the pool. Slices
+do not contain the taints of DeviceTaintRules.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
 
-from rules.api import object_name
+from rules.api import names, object_name
 from rules.api.metadata import DOUBT_FIELD, ObjectMeta, View
 
 GPU_DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's DRA driver for GPUs and MIG devices."""
+PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 MAX_DEVICES: Final = 4_096
 """More than 16 GPUs have with all their MIG placements. Slices with more devices are not used."""
 _GPU_UUID: Final = "GPU-"
@@ -45,6 +50,7 @@ class DeviceTaint(View, frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str = ""
 
 
 class BasicDevice(View, frozen=True, kw_only=True):
@@ -134,8 +140,7 @@ def node_devices(
     `all_read` is False if slices may be missing.
     """
     own = [item for item in slices if _is_of(item.spec, node)]
-    latest = max((item.spec.pool.generation for item in own), default=0)
-    current = [item for item in own if item.spec.pool.generation == latest]
+    current, consistent = _current(own)
     if sum(len(item.spec.devices) for item in current) > MAX_DEVICES:
         return NodeDevices()
     named: defaultdict[str, list[BasicDevice]] = defaultdict(list)
@@ -152,12 +157,69 @@ def node_devices(
         by_address[address] = GpuDevice(address=address, gpu=gpu, taints=taints)
     complete = (
         all_read
-        and not any(item.doubt for item in own)
-        and {item.spec.pool.resource_slice_count for item in current} == {len(current)}
+        and consistent
         and len(valid) == len(named)
         and all(len(same) == 1 for same in named.values())
     )
     return NodeDevices(by_address=by_address, complete=complete)
+
+
+class TaintedDevice(NamedTuple):
+    """A device, and one of its taints."""
+
+    device: str
+    taint: DeviceTaint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTaints:
+    """The tainted devices of one driver on one node."""
+
+    tainted: tuple[TaintedDevice, ...] = ()
+    complete: bool = False
+    """Whether all slices were read and agree, so that a missing taint was removed."""
+
+
+UNKNOWN: Final = NodeTaints()
+
+
+def fields_of(driver: str, node: str = "") -> str:
+    """Return the field selector of the driver's slices, of one node if it is named."""
+    fields = {"spec.driver": driver, **({"spec.nodeName": node} if node else {})}
+    return ",".join(object_name.field_selector(*field) for field in fields.items())
+
+
+def node_taints(slices: Collection[ResourceSliceView]) -> NodeTaints:
+    """Return the tainted devices in all slices of one driver and node; gpuward's taints are not
+    among them.
+    """
+    if sum(len(item.spec.devices) for item in slices) > MAX_DEVICES:
+        return UNKNOWN
+    pools: defaultdict[str, list[ResourceSliceView]] = defaultdict(list)
+    for item in slices:
+        pools[item.spec.pool.name].append(item)
+    found = [_current(pool) for pool in pools.values()]
+    tainted = [
+        TaintedDevice(device.name, taint)
+        for current, _ in found
+        for item in current
+        for device in item.spec.devices
+        for taint in (device.basic or device).taints
+        if not taint.key.startswith(f"{names.PREFIX}/")
+    ]
+    tainted.sort(key=lambda one: (one.device, one.taint.key, one.taint.effect))
+    return NodeTaints(
+        tainted=tuple(tainted),
+        complete=bool(found) and all(consistent for _, consistent in found),
+    )
+
+
+def _current(pool: Collection[ResourceSliceView]) -> tuple[list[ResourceSliceView], bool]:
+    """Return the slices of the pool's highest generation, and whether all were read."""
+    latest = max((item.spec.pool.generation for item in pool), default=0)
+    current = [item for item in pool if item.spec.pool.generation == latest]
+    counts = {item.spec.pool.resource_slice_count for item in current}
+    return current, counts == {len(current)} and not any(item.doubt for item in pool)
 
 
 def _is_of(spec: SliceSpec, node: str) -> bool:

@@ -32,9 +32,13 @@ OWN: Final = frozenset(
 """Conditions and taints of gpuward itself: a cause of them would never close."""
 _STATUSES: Final = ("True", "False", "Unknown")
 _REASON: Final = re.compile(r"[A-Za-z0-9_,:.-]{1,128}\*?")
-_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_EFFECTS: Final = {
+    "taint": ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    "deviceTaint": ("NoSchedule", "NoExecute", "None"),
+}
 _SHAPES: Final = (
-    "condition TYPE=STATUS:REASON, annotation KEY=VALUE, label KEY=VALUE or taint KEY=VALUE:EFFECT"
+    "condition TYPE=STATUS:REASON, annotation KEY=VALUE, label KEY=VALUE, "
+    "taint KEY=VALUE:EFFECT or deviceTaint DRIVER KEY=VALUE:EFFECT"
 )
 
 
@@ -42,13 +46,16 @@ class Match(str):
     """A match for a Node, in the notation of kubectl: `taint KEY=VALUE:EFFECT`."""
 
     kind: str
-    """condition, annotation, label or taint."""
+    """condition, annotation, label, taint or deviceTaint."""
+    driver: str
+    """The DRA driver of a device taint; "" for the others."""
     name: str
-    """Type of the condition, else the key."""
+    """Type of the condition, else the key. For a device taint, a `*` at the end stands for any
+    text."""
     value: str | None
     """None: any value. For a condition, the status; default `True`."""
     effect: str | None
-    """For a taint; None: any."""
+    """For a taint; None: any, for a device taint NoSchedule and NoExecute."""
     reason: str | None
     """For a condition; None: any. A `*` at the end stands for any text."""
 
@@ -57,15 +64,20 @@ def parse_match(text: object) -> Match:
     """Parse `text`; ValueError has the problem and the correct format."""
     match = Match(text)
     match.kind, _, rest = match.partition(" ")
-    if match.kind not in {"condition", "annotation", "label", "taint"}:
+    if match.kind not in {"condition", "annotation", "label", *_EFFECTS}:
         raise ValueError(f"{text!r:.80} is no match; write {_SHAPES}")
-    has_end = match.kind in {"condition", "taint"}
+    of_device = match.kind == "deviceTaint"
+    match.driver, _, rest = rest.strip().partition(" ") if of_device else ("", "", rest)
+    if of_device and not object_name.is_object_name(match.driver):
+        raise ValueError(f"{match.driver!r:.80} is no DRA driver; write {_SHAPES}")
+    has_end = match.kind in {"condition", *_EFFECTS}
     rest, colon, end = rest.partition(":") if has_end else (rest, "", "")
     match.name, given, value = rest.strip().partition("=")
     match.value = value if given else None
-    match.effect = (end or None) if match.kind == "taint" else None
+    match.effect = (end or None) if match.kind in _EFFECTS else None
     match.reason = end if match.kind == "condition" and colon else None
-    if not object_name.is_label_key(match.name):
+    example = f"{match.name[:-1]}x" if of_device and match.name.endswith("*") else match.name
+    if not object_name.is_label_key(example):
         what = "condition type" if match.kind == "condition" else f"{match.kind} key"
         raise ValueError(f"{match.name!r:.80} is no {what}")
     if match.name in OWN or match.name.startswith(f"{names.PREFIX}/"):
@@ -76,8 +88,8 @@ def parse_match(text: object) -> Match:
             raise ValueError(f"{value!r:.80} is no status; write one of {', '.join(_STATUSES)}")
     if match.reason is not None and not _REASON.fullmatch(match.reason):
         raise ValueError(f"{match.reason!r:.80} is no reason of a condition")
-    if match.effect and match.effect not in _EFFECTS:
-        raise ValueError(f"{match.effect!r:.80} is no effect; write one of {', '.join(_EFFECTS)}")
+    if match.effect and match.effect not in (effects := _EFFECTS[match.kind]):
+        raise ValueError(f"{match.effect!r:.80} is no effect; write one of {', '.join(effects)}")
     if len(value) > MAX_VALUE_CHARS:
         raise ValueError(f"the value is longer than {MAX_VALUE_CHARS} characters")
     return match
@@ -106,7 +118,8 @@ class ExternalTrigger(Section, frozen=True, kw_only=True):
             reason = f":{match.reason}" if match.reason else ""
             return f"condition {match.name} {match.value}{reason}"
         value = "" if match.value is None else f"={match.value}"
-        return f"{match.kind} {match.name}{value}{f':{match.effect}' if match.effect else ''}"
+        kind = f"{match.kind} {match.driver}" if match.driver else match.kind
+        return f"{kind} {match.name}{value}{f':{match.effect}' if match.effect else ''}"
 
 
 def external_problems(

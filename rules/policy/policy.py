@@ -240,6 +240,12 @@ class Policy(Section, frozen=True, kw_only=True):
         used = {one.mode for one in self.policies}
         return tuple(mode for mode in (Mode.ENFORCE, Mode.SHADOW) if mode in used)
 
+    @property
+    def taint_drivers(self) -> frozenset[str]:
+        """The DRA drivers whose device taints are triggers."""
+        triggers = (trigger for one in self.policies for trigger in one.external)
+        return frozenset(trigger.match.driver for trigger in triggers if trigger.match.driver)
+
     def level_of(self, reason: str, published: str) -> str:
         """What to do for `reason`: the override, else the level the agent published."""
         override = self.reasons.get(reason)

@@ -157,6 +157,7 @@ class Case:
             stale=self.seen.stale,
             policy=self.policy,
             now=self.now,
+            device_taints=self.seen.device_taints,
         )
 
     @property

@@ -7,7 +7,7 @@ status changes no cause. External findings on the Node need no health status.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from rules.api import object_name
 from rules.api.health import HealthStatus, IncidentStatus, plain
 from rules.api.nodes import HealthView, NodeView, QuarantineView
 from rules.api.quarantine import Cause, RepairGpu
+from rules.api.resource_slices import NodeTaints
 from rules.catalog import reason
 from rules.catalog.reason import Level, Severity
 from rules.policy.policy import Policy
@@ -135,6 +136,8 @@ class CauseContext:
     """Why the health status is stale; "" if it is fresh."""
     policy: Policy
     now: float
+    device_taints: Mapping[str, NodeTaints] = field(default_factory=dict)
+    """Taints of devices of the node, by driver."""
 
 
 def cause_context(node: NodeView, snapshot: FleetSnapshot) -> CauseContext:
@@ -144,7 +147,10 @@ def cause_context(node: NodeView, snapshot: FleetSnapshot) -> CauseContext:
         health, now = snapshot.healths.get(node.name), snapshot.now
         stale = observation.staleness(health, node, snapshot.agents, now)
         policy = snapshot.policy_of(node)
-        known = CauseContext(node=node, health=health, stale=stale, policy=policy, now=now)
+        known = CauseContext(
+            node=node, health=health, stale=stale, policy=policy, now=now,
+            device_taints=snapshot.device_taints.get(node.name, {}),
+        )  # fmt: skip
         snapshot.memo[node.name] = known
     return known
 
@@ -178,7 +184,9 @@ def _holding(session: QuarantineView, context: CauseContext) -> tuple[Cause, ...
 
     def is_active(cause: Cause) -> bool:
         if cause.source == EXTERNAL:
-            return holds(cause, uid, context.node, context.policy, context.now)
+            return holds(
+                cause, uid, context.node, context.policy, context.now, context.device_taints
+            )
         if cause.source == test_result.SOURCE:
             return test_result.holds(cause, session)
         return no_data or cause.source == "Human" or cause.incident in active

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rules.api import timestamps
+from rules.api import resource_slices, timestamps
 from rules.api.health import IncidentStatus
 from rules.api.nodes import NodeView
 from rules.api.quarantine import Cause
+from rules.api.resource_slices import NodeTaints, TaintedDevice
 from rules.policy.external import ExternalTrigger, Match
 from rules.text.printable import printable
 
@@ -56,21 +57,33 @@ def is_external(incident: str) -> bool:
 
 
 def first_seen(
-    node: NodeView, policy: Policy, known: Mapping[str, float], now: float
+    node: NodeView,
+    policy: Policy,
+    known: Mapping[str, float],
+    now: float,
+    taints: Mapping[str, NodeTaints],
 ) -> Mapping[str, float]:
     """Return since when this process has observed each current finding, by id.
 
     Findings without a timestamp (annotations, labels) count from there. A restart only delays
     them.
     """
-    return {each.id: known.get(each.id, now) for each in _matches(node, policy, now)}
+    return {each.id: known.get(each.id, now) for each in _matches(node, policy, now, taints)}
 
 
-def external_of(node: NodeView, policy: Policy, now: float, seen: Mapping[str, float]) -> External:
-    """Return the findings on `node`; `seen` is the earlier result of `first_seen`."""
+def external_of(
+    node: NodeView,
+    policy: Policy,
+    now: float,
+    seen: Mapping[str, float],
+    taints: Mapping[str, NodeTaints],
+) -> External:
+    """Return the findings on `node`; `seen` is the earlier result of `first_seen`. `taints` are
+    those of its devices, by driver.
+    """
     found = []
     due = []
-    for each in _matches(node, policy, now):
+    for each in _matches(node, policy, now, taints):
         since = each.since if each.since is not None else seen.get(each.id, now)
         at = since + each.trigger.for_s
         if now >= at:
@@ -87,10 +100,18 @@ def trigger_of(cause: Cause, node_uid: str, policy: Policy) -> ExternalTrigger |
     return next((t for t in policy.external if _id(node_uid, t) == cause.incident), None)
 
 
-def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, now: float) -> bool:
+def holds(
+    cause: Cause,
+    node_uid: str,
+    node: NodeView | None,
+    policy: Policy,
+    now: float,
+    taints: Mapping[str, NodeTaints],
+) -> bool:
     """Return whether the cause is still active: its trigger matches, or the node is unknown.
 
-    A condition stays active with another reason: it has the reason of its latest problem.
+    A condition stays active with another reason: it has the reason of its latest problem. A device
+    taint stays active while the slices of its driver are missing or incomplete.
     """
     trigger = trigger_of(cause, node_uid, policy)
     if trigger is None:
@@ -100,7 +121,10 @@ def holds(cause: Cause, node_uid: str, node: NodeView | None, policy: Policy, no
     if trigger.match.kind == "condition":
         found = node.condition(trigger.match.name)
         return found is not None and found.status not in _opposites(trigger.match.value)
-    found_now = next(_matches_of(node, trigger, now, kept_s=float("inf")), None)
+    if trigger.match.kind == "deviceTaint":
+        known = taints.get(trigger.match.driver, resource_slices.UNKNOWN)
+        return not known.complete or bool(_matching(known, trigger.match))
+    found_now = next(_matches_of(node, trigger, now, taints, kept_s=float("inf")), None)
     return found_now is not None and (found_now.since is None or found_now.since <= now)
 
 
@@ -115,6 +139,8 @@ def _closing_clause(trigger: ExternalTrigger) -> str:
     if match.kind == "condition":
         ends = " or ".join(sorted(_opposites(match.value), reverse=True))
         return f"condition {match.name} of the Node becoming {ends}"
+    if match.kind == "deviceTaint":
+        return f"taint {match.name} being removed from the devices of {match.driver}"
     changed = " or put off" if trigger.before_s is not None else ""
     changed = " or changed" if match.value is not None and match.kind != "taint" else changed
     return f"{match.kind} {match.name} being removed from the Node{changed}"
@@ -147,13 +173,20 @@ def _incident(seen: _Match, since: float) -> IncidentStatus:
     )
 
 
-def _matches(node: NodeView, policy: Policy, now: float) -> Iterator[_Match]:
+def _matches(
+    node: NodeView, policy: Policy, now: float, taints: Mapping[str, NodeTaints]
+) -> Iterator[_Match]:
     for trigger in policy.external:
-        yield from _matches_of(node, trigger, now)
+        yield from _matches_of(node, trigger, now, taints)
 
 
 def _matches_of(
-    node: NodeView, trigger: ExternalTrigger, now: float, *, kept_s: float = _NOTICE_KEPT_S
+    node: NodeView,
+    trigger: ExternalTrigger,
+    now: float,
+    taints: Mapping[str, NodeTaints],
+    *,
+    kept_s: float = _NOTICE_KEPT_S,
 ) -> Iterator[_Match]:
     """Yield the match of the trigger on the node, if there is one."""
     match = trigger.match
@@ -182,6 +215,19 @@ def _matches_of(
             return
         since = timestamps.parse_time(taint.time_added or "")
         evidence = f"taint {match.name}={_short(taint.value)}:{_short(taint.effect)} is set"
+    elif match.kind == "deviceTaint":
+        tainted = _matching(taints.get(match.driver, resource_slices.UNKNOWN), match)
+        if not tainted:
+            return
+        times = [timestamps.parse_time(each.taint.time_added) for each in tainted]
+        since = min((at for at in times if at is not None), default=None)
+        first, more = tainted[0], len({each.device for each in tainted}) - 1
+        equals = f"={_short(first.taint.value)}" if first.taint.value else ""
+        evidence = (
+            f"device {_short(first.device)} of {match.driver} has taint "
+            f"{_short(first.taint.key)}{equals}:{_short(first.taint.effect)}"
+            f"{f', as have {more} other devices' if more else ''}"
+        )
     else:
         value = (node.annotations if match.kind == "annotation" else node.labels).get(match.name)
         if value is None or match.value not in {None, value}:
@@ -206,6 +252,19 @@ def _has_reason(reason: str, match: Match) -> bool:
     if wanted is None or not wanted.endswith("*"):
         return wanted in {None, reason}
     return reason.startswith(wanted[:-1])
+
+
+def _matching(known: NodeTaints, match: Match) -> list[TaintedDevice]:
+    """Return the device taints that match. Effect None and unknown ones only inform."""
+    effects = {match.effect} if match.effect else {"NoSchedule", "NoExecute"}
+    key, star = match.name.removesuffix("*"), match.name.endswith("*")
+    return [
+        each
+        for each in known.tainted
+        if (each.taint.key.startswith(key) if star else each.taint.key == key)
+        and match.value in {None, each.taint.value}
+        and each.taint.effect in effects
+    ]
 
 
 def _short(text: str) -> str:

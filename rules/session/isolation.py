@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from rules.api import device_taints, messages, object_name, resource_slices, timestamps
+from rules.api import device_taints, messages, resource_slices, timestamps
 from rules.api.device_taints import TaintDevice, UntaintDevice
 from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import IsolatedDevice, QuarantineStatus
@@ -191,11 +191,10 @@ def own_rules(case: Case, seen: ObjectSeen) -> dict[str, Json]:
 def devices_of(case: Case) -> Decision | NodeDevices:
     """Return the devices in the ResourceSlices of the node."""
     node = case.seen.name
-    fields = {"spec.nodeName": node, "spec.driver": resource_slices.GPU_DRIVER}
     query = ObjectAddress(
         api_version=device_taints.VERSIONS[0],
         resource="resourceslices",
-        fields=",".join(object_name.field_selector(*field) for field in fields.items()),
+        fields=resource_slices.fields_of(resource_slices.GPU_DRIVER, node),
     )
     seen = read_lately(case, query, FRESH_S)
     if seen is None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # imports for annotations only, so that commands start faster
     from rules.api.nodes import LeaseView
     from rules.api.refusal import NodeWrite
     from rules.api.repair_writes import ObjectAddress
+    from rules.api.resource_slices import NodeTaints
     from rules.drain.drain_plan import DrainPlan
     from rules.drain.gangs import Gang
     from rules.policy.policy import Policy
@@ -69,6 +70,8 @@ class FleetSnapshot:
     external_seen: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Since when this process has observed external findings, by node name and finding id
     (`rules.session.external.first_seen`)."""
+    device_taints: Mapping[str, Mapping[str, NodeTaints]] = field(default_factory=dict)
+    """Taints of devices for triggers of the policy, by node name and driver."""
     observing_since: float = 0.0
     acting_since: float = 0.0
     """When this process became leader: its initial waits count from here."""
@@ -177,6 +180,8 @@ class NodeObservation:
     """The GPUEvidence of this session until it is recorded."""
     external: External = field(default_factory=External)
     """External findings on the node."""
+    device_taints: Mapping[str, NodeTaints] = field(default_factory=dict)
+    """Taints of devices of the node, by driver."""
     observing_since: float = 0.0
     """`FleetSnapshot.observing_since`."""
     pauses: tuple[PauseView, ...] = ()
@@ -345,7 +350,8 @@ def observe(
     external, policy = External(), snapshot.policy_of(seen)
     if seen is not None and policy.external:
         first_seen = snapshot.external_seen.get(name, {})
-        external = external_of(seen, policy, snapshot.now, first_seen)
+        taints = snapshot.device_taints.get(name, {})
+        external = external_of(seen, policy, snapshot.now, first_seen, taints)
     return NodeObservation(
         name=name,
         node=seen,
@@ -353,6 +359,7 @@ def observe(
         selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",
         external=external,
+        device_taints=snapshot.device_taints.get(name, {}),
         observing_since=snapshot.observing_since,
         pauses=exclusions.pauses_on(seen, snapshot) if seen else (),
         doubt=snapshot.doubt,

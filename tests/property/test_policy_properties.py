@@ -113,11 +113,10 @@ def test_messages_are_bounded_and_stable(
     conditions: Any, labels: Any, notes: Any, taints: Any, later_s: int
 ) -> None:
     seen_node = node(conditions, labels, notes, taints)
-    seen = first_seen(seen_node, POLICY, {}, NOW)
-    now = external_of(seen_node, POLICY, NOW, seen)
-    later = external_of(
-        seen_node, POLICY, NOW + later_s, first_seen(seen_node, POLICY, seen, NOW + later_s)
-    )
+    seen = first_seen(seen_node, POLICY, {}, NOW, {})
+    now = external_of(seen_node, POLICY, NOW, seen, {})
+    seen_later = first_seen(seen_node, POLICY, seen, NOW + later_s, {})
+    later = external_of(seen_node, POLICY, NOW + later_s, seen_later, {})
     assert ids(now) <= ids(later), "what holds for long enough holds for longer"
     for incident in (*now.incidents, *later.incidents):
         cause = cause_of(incident)
@@ -125,7 +124,7 @@ def test_messages_are_bounded_and_stable(
         assert cause.message.isprintable()
         assert len(cause.message) <= 512
         assert len(cause.incident) <= 64
-        assert holds(cause, "u", seen_node, POLICY, NOW + later_s)
-        assert not holds(cause, "another machine", seen_node, POLICY, NOW)
+        assert holds(cause, "u", seen_node, POLICY, NOW + later_s, {})
+        assert not holds(cause, "another machine", seen_node, POLICY, NOW, {})
     for at in (now.due_at, later.due_at):
         assert at is None or at > NOW

@@ -1,10 +1,12 @@
-"""ResourceSlices as NVIDIA's DRA driver publishes them."""
+"""ResourceSlices as DRA drivers publish them."""
 
 from typing import Any
 
 import msgspec
 
 from rules.api.resource_slices import GPU_DRIVER, ResourceSliceView
+
+NEURON = "neuron.aws.com"
 
 
 def gpu_device(number: int, uuid: str = "", *, pci: str = "", **more: Any) -> dict[str, Any]:
@@ -26,6 +28,19 @@ def vfio_device(number: int, *, pci: str) -> dict[str, Any]:
     """A GPU for virtual machines; its UUID is made from its PCI address."""
     attributes = {"type": {"string": "vfio"}, "uuid": {"string": "5f1c-1a2b"}}
     return {"name": f"gpu-vfio-{number}", "attributes": attributes | _at(pci)}
+
+
+def taint(key: str, effect: str = "NoExecute", **more: Any) -> dict[str, Any]:
+    """A taint of a device."""
+    return {"key": key, "effect": effect, **more}
+
+
+def neuron_slice(
+    node: str, *devices: Any, generation: int = 1, count: int = 1, **more: Any
+) -> dict[str, Any]:
+    """The spec of a slice of AWS's driver with these devices in the node's pool."""
+    given = {"driver": NEURON, **more}
+    return slice_spec(node, *devices, generation=generation, count=count, **given)
 
 
 def slice_spec(

@@ -123,6 +123,7 @@ class World(Watches):
             replica.loop.run(),
             replica.scout.run(),
             replica.maintenance.run(),
+            replica.device_taints.run(),
             self.say_now_and_then(),
         ]
 

@@ -121,6 +121,7 @@ READS = {
         "resource.k8s.io/resourceclaims",
     ): "device_claims: GPUs of a pod, where it names claims",
     ("list", "resource.k8s.io/resourceslices"): "device_slices: GPUs of a node, by device name",
+    ("watch", "resource.k8s.io/resourceslices"): "device_taint_watch, where a trigger names one",
     ("get", "scheduling.k8s.io/podgroups"): "pod_groups, where a pod names one",
     ("get", "scheduling.k8s.io/workloads"): "pod_groups, in Kubernetes 1.35",
     ("list", "kueue.x-k8s.io/workloads"): "kueue, where it is installed",

@@ -12,12 +12,15 @@ import pytest
 import yaml
 
 from hack.sim.cluster.client import Object
-from hack.sim.cluster.resource import CONFIGMAPS, NAMESPACES, NODES, PODS
+from hack.sim.cluster.resource import CONFIGMAPS, NAMESPACES, NODES, PODS, RESOURCE_SLICES
 from hack.sim.cluster.server import HostedServer
+from hack.sim.manifests import post_manifests
+from tests.support.cluster.slices import NEURON, neuron_slice, taint
 from tests.support.remediator.kubectl_cluster import cluster, load
 from tests.support.remediator.kubectl_objects import (
     HEALTHS,
     QUARANTINES,
+    ago,
     node,
     policy_map,
     session,
@@ -175,3 +178,24 @@ def test_pools_have_a_column_with_the_policy_of_each_node(tmp_path: Path) -> Non
         assert [re.split(r" {2,}", row)[1] for row in rows] == ["POLICY", *expected]
         items = json.loads(kubectl("plan", "-o", "json")[1])["items"]
         assert [one["policy"] for one in items] == expected
+
+
+@pytest.mark.parametrize("node", ["n0", "n1"])
+def test_a_tainted_device_is_a_cause_in_plan_and_why(tmp_path: Path, node: str) -> None:
+    trigger = {"match": f"deviceTaint {NEURON} a", "reason": "NeuronTainted", "level": "Drain"}
+    policy = json.dumps({"mode": "Enforce", "external": [trigger]})
+
+    def fill(hosted: HostedServer) -> None:
+        load(hosted, NAMESPACES, {"metadata": {"name": "gpuward"}})
+        hosted.run(post_manifests(hosted.server.client, [policy_map(policy)], namespace="gpuward"))
+        load(hosted, NODES, gpu_node("n0"), gpu_node("n1"))
+        for name, taints in (("n0", [taint("a", timeAdded=ago(30))]), ("n1", [])):
+            spec = neuron_slice(name, {"name": "d", "taints": taints})
+            load(hosted, RESOURCE_SLICES, {"metadata": {"name": name}, "spec": spec})
+
+    with cluster(tmp_path, fill, led=True) as kubectl:
+        _, out, _ = kubectl("plan", "-o", "json")
+        _, why, _ = kubectl("why", node)
+    planned = [one["metadata"]["name"] for one in json.loads(out)["items"]]
+    assert planned == ["n0"]
+    assert ("NeuronTainted" in why) is (node == "n0")

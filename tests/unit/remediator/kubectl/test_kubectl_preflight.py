@@ -312,6 +312,20 @@ def test_what_isolated_devices_need_is_checked_if_the_policy_asks_for_them(tmp_p
     assert "gpu-2 offer nvidia.com/gpu" in report["device plugin"]
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_device_taint_triggers_need_the_right_to_watch_slices(tmp_path: Path, may: bool) -> None:
+    rights = component()
+    for each in rights if not may else ():
+        for rule in each.get("rules") or ():
+            if "resourceslices" in rule.get("resources", ()):
+                rule["verbs"] = ["list"]
+    trigger = "external: [{match: deviceTaint neuron.aws.com a, reason: NeuronTainted}]"
+    with cluster(tmp_path, having(rights, trigger), **ADMIN) as kubectl:
+        _, report = lines(kubectl)
+    expected = "has all required permissions" if may else "may not watch resourceslices"
+    assert expected in report["permissions"]
+
+
 def test_nodes_that_do_not_report_which_pod_uses_which_gpu_are_named(tmp_path: Path) -> None:
     scope = "drain: {scope: Holders}"
     with cluster(tmp_path, having(component(), scope), **ADMIN) as kubectl:

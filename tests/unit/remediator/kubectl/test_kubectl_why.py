@@ -127,7 +127,7 @@ def without_step(*sources: str, closes_on: str = "Reset", site: Object = SITE) -
     on["status"]["conditions"].append(
         {"type": "GpuBroken", "status": "True", "lastTransitionTime": ago(20)}
     )
-    message = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}).incidents
+    message = external_of(msgspec.convert(on, FreshNode), policy, NOW, {}, {}).incidents
     others = cause_of(message[0]) if message else None
     of = {
         "Detector": {"source": "Detector", "incident": f"i-{NAME}", "reason": "Xid95"},

@@ -4,7 +4,13 @@ import msgspec
 import pytest
 
 from rules.api import resource_slices
-from rules.api.resource_slices import DeviceAddress, NodeDevices, ResourceSliceView, node_devices
+from rules.api.resource_slices import (
+    DeviceAddress,
+    DeviceTaint,
+    NodeDevices,
+    ResourceSliceView,
+    node_devices,
+)
 from rules.text import tolerant
 from tests.support.cluster.slices import (
     gpu_device,
@@ -70,7 +76,7 @@ def test_taints_of_the_driver_are_shown() -> None:
     taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
     devices = node_devices(NODE, [slice_view(NODE, gpu_device(0, taints=[taint]))])
     (device,) = devices.of_gpu("GPU-0") or ()
-    assert msgspec.to_builtins(device.taints) == (taint,)
+    assert device.taints == (DeviceTaint(**taint),)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,9 @@ def test_the_shortest_trigger_cordons_after_two_minutes() -> None:
         ("taint a:NoExecute", "taint", "a", None, "NoExecute", "taint a:NoExecute"),
         ("taint a=b:NoSchedule", "taint", "a", "b", "NoSchedule", "taint a=b:NoSchedule"),
         ("taint a=b", "taint", "a", "b", None, "taint a=b"),
+        ("deviceTaint d.io a", "deviceTaint", "a", None, None, "deviceTaint d.io a"),
+        ("deviceTaint d.io *:None", "deviceTaint", "*", None, "None", "deviceTaint d.io *:None"),
+        ("deviceTaint d.io A-*=b", "deviceTaint", "A-*", "b", None, "deviceTaint d.io A-*=b"),
     ],
 )
 def test_what_a_trigger_looks_for_is_written_as_for_kubectl(
@@ -81,6 +84,13 @@ def test_a_condition_may_have_a_reason(reason: str) -> None:
         ({"match": "label a//b"}, "is no label key"),
         ({"match": f"label a={'x' * 300}"}, "is longer than 256"),
         ({"match": "taint a:NoWork"}, "'NoWork' is no effect; write one of"),
+        ({"match": "taint a:None"}, "'None' is no effect; write one of"),
+        ({"match": "deviceTaint a"}, "'' is no deviceTaint key"),
+        ({"match": "deviceTaint A_b c"}, "'A_b' is no DRA driver; write"),
+        ({"match": "deviceTaint a b*c"}, "'b*c' is no deviceTaint key"),
+        ({"match": "deviceTaint a b:PreferNoSchedule"}, "one of NoSchedule, NoExecute, None"),
+        ({"match": "deviceTaint a gpuward.io/quarantine"}, "is written by gpuward itself"),
+        ({"match": "deviceTaint a b", "before": "1h"}, "before needs an annotation or label"),
         ({"match": "label a=x", "before": "1h"}, "before needs an annotation or label without"),
         ({"match": "taint a", "before": "1h"}, "before needs an annotation or label without"),
         ({"match": "condition A", "reason": "no code"}, "is not CamelCase"),
