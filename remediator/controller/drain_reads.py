@@ -1,7 +1,8 @@
-"""Read what a drain plan needs: the pods of a node, their owners, claims and volumes, uncached.
+"""Read what a drain plan needs: the pods of a node, their owners, claims and volumes.
 
-`drains` calls this before every plan. PDBs come from their watch, owners from a cache (`Owners`).
-This module also reads the leases of other node maintenance operators.
+`drains` calls this before every plan. The pods come from its watch or from an uncached list, PDBs
+from their watch, owners from a cache (`Owners`). This module also reads the leases of other node
+maintenance operators.
 """
 
 import re
@@ -55,7 +56,7 @@ class DrainReader:
     async def cached_pods_on(self, node: str) -> tuple[PodView, ...]:
         """Return the node's pods from the API server's watch cache. Raises ApiError.
 
-        The list is cheap and may be slightly old: use it for reports, never for actions.
+        The list is cheap and may be slightly old: use it for reports and order, never for actions.
         """
         return await self._pods(node, limit=0, resourceVersion="0")
 
@@ -63,8 +64,11 @@ class DrainReader:
         """Return the pods of the node; `unreadable_pod` replaces a pod that cannot be decoded."""
         query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
-        found = await self._devices.with_gpus(node, listed.found, self._holders(node))
-        return (*found, *(unreadable_pod(name, node) for name in listed.unread))
+        unread = (unreadable_pod(name, node) for name in listed.unread)
+        return (*await self._with_gpus(node, listed.found), *unread)
+
+    async def _with_gpus(self, node: str, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
+        return await self._devices.with_gpus(node, pods, self._holders(node))
 
     def _holders(self, node: str) -> Holders | None:
         """Return the kubelet's list of this boot of the node; None if the agent publishes none."""
@@ -75,7 +79,7 @@ class DrainReader:
 
     async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
         """Return the node's pods, and the known owners by UID, those of its GPU pods included."""
-        pods = await self.pods_on(node)
+        pods = await self.cached_pods_on(node)
         wanted = {
             c.uid: (pod.metadata.namespace, c)
             for pod in pods
@@ -96,15 +100,22 @@ class DrainReader:
         own_namespace: str = "",
         scope: DrainScope = DrainScope.NODE,
         accused: frozenset[str] = frozenset(),
+        watched: tuple[PodView, ...] | None = None,
     ) -> DrainInput:
         """Return the input of the drain plan for the session's node. Raises ApiError.
 
-        `causes` are the causes in effect (`rules.session.causes`).
+        `causes` are the causes in effect (`rules.session.causes`). `watched` are the node's pods
+        from a watch; without them the pods are listed.
         """
-        node = session.spec.node_name
-        pods = await self.pods_on(node)
+        node, certain = session.spec.node_name, watched is None
+        if watched is None:
+            pods = await self.pods_on(node)
+        else:
+            pods = await self._with_gpus(node, watched)
         owners = await self._owners.look_up(before.wants_owners if before else ())
-        attachments = await self._attachments(node) if memory.volumes else ()
+        # They count once the pods are gone.
+        wanted = memory.volumes and (certain or memory.pods_gone_at is not None)
+        attachments = await self._attachments(node) if wanted else ()
         severity = worst(causes)
         fatal = severity == Severity.FATAL
         return DrainInput(
@@ -124,6 +135,7 @@ class DrainReader:
             own_namespace=own_namespace,
             scope=scope,
             accused=accused,
+            certain=certain,
         )
 
     def _daemon_sets(self) -> dict[str, OwnerView]:

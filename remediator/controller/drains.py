@@ -1,9 +1,10 @@
-"""Run the drains: one task per node that lists and plans, and one eviction queue for all nodes.
+"""Run the drains: one task per node that plans, and one eviction queue for all nodes.
 
-`loop` sets per node whether pods may be evicted (`Evicting`). A pass lists the pods of the node
-and makes a plan (`rules.drain.plan`). The queue (`rules.drain.queue`) has at most one eviction in
-flight per PDB over all nodes. `rules.drain.eviction` classifies each answer, and the drain's
-memory keeps it. A lost memory costs time, never safety.
+`loop` sets per node whether pods may be evicted (`Evicting`). A pass takes the pods of the node
+from a watch, or lists them, and makes a plan (`rules.drain.plan`). The queue
+(`rules.drain.queue`) has at most one eviction in flight per PDB over all nodes.
+`rules.drain.eviction` classifies each answer, and the drain's memory keeps it. A lost memory costs
+time, never safety.
 """
 
 import asyncio
@@ -16,8 +17,10 @@ import structlog
 
 from remediator.controller import evictions
 from remediator.controller.drain_reads import DrainReader
-from remediator.controller.evictions import Counting, Listed, OwnerEvents, PodRecheck
+from remediator.controller.evictions import Counting, OwnerEvents, PodRecheck
+from remediator.controller.node_drain import NodeDrain
 from remediator.controller.notices import Notices
+from remediator.controller.pod_watch import PodWatch
 from remediator.kube import clock
 from remediator.kube.answer import ApiError, Result
 from remediator.world import Edge, EdgePart
@@ -39,52 +42,20 @@ KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 
 _LOG = structlog.get_logger()
 
-# While pods are leaving a list per second sees the last one go as soon as `kubectl drain` does;
-# a drain that only waits for a budget is woken by the PDB's watch, and one that waits for a time
-# by its plan.
-_LEAVING_S = 1.0
-# A pod that takes longer than this to leave is seen gone a few seconds later.
-_SOON_S = 60.0
+# How long the first pass waits for the watch of the node's pods.
+_OPENING_S = 2.0
+# A drain is woken by its watch, by the PDBs' watch and by its plan. Other changes wait this long.
 _WAITING_S = 5.0
+# While pods are leaving and no watch shows them, they are listed this often.
+_LEAVING_S = 2.0
 _FAILED_S = 2.0
 _LONGEST_S = 60.0
-# Answers come in bursts. Owners that a plan still needs are read at once.
+# Events and answers come in bursts.
+_BURST_S = 0.1
+# Owners that a plan still needs are read at once.
 _SHORT_S = 0.25
-# A node's pods are listed every few seconds; no pod is evicted on an older list.
+# No pod is evicted on an older plan.
 _LIST_OLD_S = 60.0
-
-
-class _Drain:
-    """One node's drain in this process."""
-
-    def __init__(self, session: QuarantineView, steered: d.Evicting) -> None:
-        self.session_uid = session.metadata.uid
-        self.steered = steered
-        self.dry_run = steered is d.Evicting.PROBE
-        self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
-        self.plan: DrainPlan | None = None
-        self.wanted: tuple[d.EvictPod, ...] = ()
-        self.failures = 0
-        self.leaving = 0
-        """How many pods were terminating in the last list."""
-        self.left_at = float("-inf")
-        """CLOCK_BOOTTIME when that number changed."""
-        self.input: DrainInput | None = None
-        """What the plan was made from."""
-        self.listed_at = float("-inf")
-        """CLOCK_BOOTTIME when that list began."""
-        self.answered_at: dict[str, float] = {}
-        """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
-        self.changed = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-
-    def listed(self, uid: str) -> Listed | None:
-        """The last list of the node's pods, if it began after the last answer about this pod; else
-        None.
-        """
-        if self.input is None or self.listed_at <= self.answered_at.get(uid, float("-inf")):
-            return None
-        return Listed(self.input.pods, self.listed_at)
 
 
 class Drains(EdgePart):
@@ -101,7 +72,7 @@ class Drains(EdgePart):
         self._wake = wake
         self._reader = reader
         self._notices = Notices(edge, reader=reader)
-        self._drains: dict[str, _Drain] = {}
+        self._drains: dict[str, NodeDrain] = {}
         self._queue = pdb_queue.PdbQueue()
         self._owner_events = OwnerEvents(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
@@ -147,8 +118,22 @@ class Drains(EdgePart):
             self._stop(node, drain)
         if self._group is None:
             return
-        drain = self._drains[node] = _Drain(session, evicting)
-        drain.task = self._group.create_task(self._passes(node, drain))
+        before, drain = drain, NodeDrain(session, evicting, self._clock.elapsed())
+        self._drains[node] = drain
+        if evicting is d.Evicting.GO:
+            drain.watch = PodWatch(self._edge, node, drain.changed.set)
+        elif before is not None and before.session_uid == drain.session_uid:
+            self._reuse(drain, before)
+        drain.task = self._group.create_task(self._run(node, drain))
+
+    def _reuse(self, drain: NodeDrain, before: NodeDrain) -> None:
+        """Go on with the plan of the drained node instead of a list at once."""
+        plan = before.plan if before.is_known_idle() else None
+        if plan is not None and drain.steered is d.Evicting.WATCH:
+            # A repair that is decided later needs newer lists.
+            drain.plan = replace(plan, clear_since=None, others_clear_since=None)
+        elif plan is not None and plan.others_clear_since is not None:
+            drain.plan = plan
 
     def stop_all(self) -> None:
         """Stop all drains after losing leadership; requests in flight end by themselves."""
@@ -161,15 +146,29 @@ class Drains(EdgePart):
         self._queue = pdb_queue.pdb_changed(self._queue, key)
         self._due.set()
 
-    def _stop(self, node: str, drain: _Drain) -> None:
+    def _stop(self, node: str, drain: NodeDrain) -> None:
         self._drains.pop(node, None)
         # Break the reference cycle of task and drain, so that the plan is freed at once.
         task, drain.task = drain.task, None
         if task is not None:
             task.cancel()
 
-    async def _passes(self, node: str, drain: _Drain) -> None:
+    async def _run(self, node: str, drain: NodeDrain) -> None:
+        watch = drain.watch
+        following = asyncio.create_task(watch.run()) if watch is not None else None
+        try:
+            if following is not None:
+                await clock.heard(drain.changed, _OPENING_S)
+            elif drain.plan is not None:
+                await self._clock.sleep(self._listed_again_s(node, drain, drain.plan))
+            await self._passes(node, drain)
+        finally:
+            if following is not None:
+                following.cancel()
+
+    async def _passes(self, node: str, drain: NodeDrain) -> None:
         while True:
+            drain.changed.clear()
             sessions = self._world.open_sessions(node)
             if not sessions or sessions[0].metadata.uid != drain.session_uid:
                 return
@@ -187,12 +186,10 @@ class Drains(EdgePart):
                 where = self._isolation.note("drain", f"node {node}", error)
                 self._list_failed(node, drain, drain_plan.failed(drain.memory, drain.plan, where))
                 wait_s = timestamps.backoff_s(drain.failures, _WAITING_S, _LONGEST_S)
-            drain.changed.clear()
             if await clock.heard(drain.changed, wait_s):
-                # Answers come in bursts; one list serves them all.
-                await self._clock.sleep(_SHORT_S)
+                await self._clock.sleep(_BURST_S)
 
-    def _list_failed(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
+    def _list_failed(self, node: str, drain: NodeDrain, plan: DrainPlan) -> None:
         """Stop evictions after a failed pass; report the failure from the second one on."""
         drain.failures += 1
         drain.wanted = ()
@@ -201,11 +198,14 @@ class Drains(EdgePart):
                 drain.plan, drain.memory = plan, plan.memory
             self._wake(node)
 
-    async def _pass(self, node: str, drain: _Drain, session: QuarantineView) -> float:
-        """List the pods and plan; return the seconds until the next pass if nothing changes."""
+    async def _pass(self, node: str, drain: NodeDrain, session: QuarantineView) -> float:
+        """Plan; return the seconds until the next pass if nothing changes."""
         if drain.steered in {d.Evicting.WATCH, d.Evicting.CONFIRM_IDLE}:
             return await self._watch(node, drain, session)
         began = self._clock.elapsed()
+        settle_s = self._world.policy_of(node).drain.settle_s
+        certain = drain.must_list(settle_s, self._clock.now(), began)
+        watched = None if certain else drain.watched()
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)
         asking = causes.causes_in_effect(session, snapshot)
@@ -221,11 +221,11 @@ class Drains(EdgePart):
                 session, asking, health, self._world.policy_of(node)
             ).scope,
             accused=drain_scope.accused_gpus(session, health),
+            watched=watched,
         )
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
-        drain.plan, drain.memory, drain.wanted = plan, plan.memory, plan.evict
-        drain.input, drain.listed_at = listed, began
+        drain.planned(listed, plan, began)
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)
@@ -235,15 +235,12 @@ class Drains(EdgePart):
                 self._book(drain, not_notified(drain.memory, refused))
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
-        if plan.leaving != drain.leaving:
-            drain.leaving, drain.left_at = plan.leaving, began
-        soon = plan.leaving and began - drain.left_at <= _SOON_S
-        wait_s = _LEAVING_S if soon else _WAITING_S
+        wait_s = _LEAVING_S if plan.leaving and watched is None else _WAITING_S
         if plan.wake_at is not None:
             wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
         return wait_s
 
-    async def _watch(self, node: str, drain: _Drain, session: QuarantineView) -> float:
+    async def _watch(self, node: str, drain: NodeDrain, session: QuarantineView) -> float:
         """On a drained node, find pods that bypassed the scheduler, and check if it is empty."""
         close = drain.steered is d.Evicting.CONFIRM_IDLE
         # A repair needs an uncached list.
@@ -270,11 +267,15 @@ class Drains(EdgePart):
         )
         if close or not same:
             self._wake(node)
-        if close:
-            return max(1.0, self._world.policy_of(node).drain.settle_s)
-        return random.uniform(*drain_plan.listed_again_s(drain.plan))
+        return self._listed_again_s(node, drain, drain.plan)
 
-    async def _force(self, node: str, drain: _Drain, plan: DrainPlan) -> None:
+    def _listed_again_s(self, node: str, drain: NodeDrain, plan: DrainPlan) -> float:
+        """Seconds until the pods of a drained node are listed again."""
+        if drain.steered is d.Evicting.CONFIRM_IDLE:
+            return max(1.0, self._world.policy_of(node).drain.settle_s)
+        return random.uniform(*drain_plan.listed_again_s(plan))
+
+    async def _force(self, node: str, drain: NodeDrain, plan: DrainPlan) -> None:
         """Force pods off past the deadline, if the policy allows it: condition, then deletion."""
         for target, delete in plan.force:
             kept = partial(self._kept_from, kept_from_force, node, drain)
@@ -293,22 +294,21 @@ class Drains(EdgePart):
                 self._metrics.evictions.labels("Forced").inc()
                 self._owner_events.report(delete)
 
-    def _book(self, drain: _Drain, memory: DrainMemory) -> None:
+    def _book(self, drain: NodeDrain, memory: DrainMemory) -> None:
         drain.memory = memory
         if drain.plan is not None:
             drain.plan = replace(drain.plan, memory=memory)
-        drain.changed.set()
 
-    def _kept_from(self, rule: KeptFrom, node: str, drain: _Drain, pod: PodView) -> str:
+    def _kept_from(self, rule: KeptFrom, node: str, drain: NodeDrain, pod: PodView) -> str:
         """Why the pod must not be evicted now: the drain ended, or its plan or policy changed."""
         if self._drains.get(node) is not drain or drain.input is None:
             return "its drain was stopped"
-        if self._clock.elapsed() - drain.listed_at > _LIST_OLD_S:
+        if self._clock.elapsed() - drain.planned_at > _LIST_OLD_S:
             return "the node's pods could not be listed for over a minute"
         known = holdings.as_listed(pod, drain.input.pods)
         return rule(known, drain.input, self._world.policy_of(node), self._clock.now())
 
-    def _kept_from_eviction(self, drain: _Drain, eviction: d.EvictPod, pod: PodView) -> str:
+    def _kept_from_eviction(self, drain: NodeDrain, eviction: d.EvictPod, pod: PodView) -> str:
         if all(wanted.uid != eviction.uid for wanted in drain.wanted):
             return "the plan leaves it alone by now"
         return self._kept_from(kept_from_eviction, eviction.node, drain, pod)
@@ -333,7 +333,7 @@ class Drains(EdgePart):
         sessions = self._world.open_sessions(node)
         return bool(sessions) and announced(sessions[0].status.drain)
 
-    def _may_ask(self, drain: _Drain, eviction: d.EvictPod) -> bool:
+    def _may_ask(self, drain: NodeDrain, eviction: d.EvictPod) -> bool:
         outcome = drain.memory.outcomes.get(eviction.uid)
         return outcome is None or not (outcome.done or drain.dry_run)
 
@@ -356,7 +356,11 @@ class Drains(EdgePart):
             return no_answer("its drain was stopped")
         kept = partial(self._kept_from_eviction, drain, eviction)
         about = PodRecheck(
-            self._api, self._clock, eviction, kept, partial(drain.listed, eviction.uid)
+            self._api,
+            self._clock,
+            eviction,
+            kept,
+            lambda: drain.listed(eviction.uid, self._clock.elapsed()),
         )
         why = await about.check()
         if (known := about.known()) is not None:
@@ -392,4 +396,5 @@ class Drains(EdgePart):
         if drain is not None and drain.dry_run == eviction.dry_run:
             drain.answered_at[eviction.uid] = self._clock.elapsed()
             self._book(drain, answered(drain.memory, eviction, outcome))
+            drain.changed.set()
         self._due.set()

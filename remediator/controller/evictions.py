@@ -1,8 +1,8 @@
 """One eviction: read the pod again before it; wait for its PDB and notify its owner afterwards.
 
 `drains` makes a `PodRecheck` for every eviction and forced deletion. The gateway calls it when the
-write is about to be sent, which may be minutes after the plan. A fresh list of the node's pods
-replaces the read.
+write is about to be sent, which may be minutes after the plan. The watch of the node's pods, or a
+fresh list, replaces the read.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from rules.session.causes import causes_in_effect
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All pods of a node in one list, and when the list was requested (CLOCK_BOOTTIME)."""
+    """All pods of a node, and since when they may be outdated (CLOCK_BOOTTIME)."""
 
     pods: Sequence[PodView]
     asked_at: float
@@ -44,7 +44,7 @@ class PodRecheck:
         listed: Callable[[], Listed | None] = lambda: None,
     ) -> None:
         """`kept` returns why the plan no longer holds for the pod; "" while it does. `listed`
-        returns the last list of the node's pods, which replaces a read while it is fresh.
+        returns the node's pods if they are known, which replaces a read while they are fresh.
         """
         self.pod: PodView | None = None
         self._known: EvictionOutcome | None = None

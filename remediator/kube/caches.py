@@ -1,7 +1,7 @@
 """All watches of the remediator, with a listener for each kind of change.
 
-The loop reads these caches. There is no cache of pods: the pods of a node under drain are listed
-when needed.
+The loop reads these caches. There is no cache of pods: a drain watches the
+pods of its node (`remediator.controller.pod_watch`).
 """
 
 from collections.abc import Callable

@@ -54,6 +54,7 @@ ADMISSION_POLICIES: Final = (
 NEEDED: Final = (
     ("", "nodes", "patch"),
     ("", "pods", "list"),
+    ("", "pods", "watch"),
     ("", "pods/eviction", "create"),
     ("policy", "poddisruptionbudgets", "watch"),
     ("gpuward.io", "gpuquarantines", "create"),

@@ -26,7 +26,7 @@ from rules.policy.policy import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainInput:
-    """One uncached list of a node's pods, with their PDBs, owners and volumes."""
+    """The pods of a node, with their PDBs, owners and volumes."""
 
     node: str
     session: str
@@ -50,6 +50,8 @@ class DrainInput:
     scope: DrainScope = DrainScope.NODE
     accused: frozenset[str] = frozenset()
     """UUIDs of the GPUs that the causes name."""
+    certain: bool = True
+    """The pods come from an uncached list, not from a watch."""
 
 
 OUTAGE_S: Final = 90.0
@@ -100,7 +102,7 @@ OwnerWanted = tuple[str, OwnerReference]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """The plan after the last list. Counts are exact; `status` bounds the names."""
+    """The plan for the last known pods. Counts are exact; `status` bounds the names."""
 
     memory: DrainMemory
     evict: tuple[EvictPod, ...] = ()
@@ -126,7 +128,7 @@ class DrainPlan:
     needs_human: WhyNot | None = None
     waiting: tuple[str, ...] = ()
     leaving: int = 0
-    """How many pods terminate."""
+    """How many pods terminate. Without a watch they are listed more often."""
     leaves_by: float | None = None
     """When the last of them must have terminated, if one has a long grace period."""
     stuck: tuple[PodNote, ...] = ()
@@ -281,6 +283,37 @@ def plan_watch(
         claimants=claimants(here),
         clear_since=(clear_since or now) if others_clear and not own else None,
         others_clear_since=(others_since or now) if others_clear else None,
+        listed_at=now,
+    )
+
+
+def with_idle(plan: DrainPlan, given: DrainInput, policy: Policy, now: float) -> DrainPlan:
+    """Return the plan of a drained node with the pods that use its GPUs, so that a repair needs no
+    other list. The node had the same running pods since `memory.clear_since`.
+    """
+    since = plan.memory.clear_since
+    idle = plan_watch(
+        given.pods,
+        given.node,
+        given.severity,
+        policy,
+        plan.memory,
+        since=now,
+        now=now,
+        before=replace(plan, clear_since=since, others_clear_since=since),
+        certain=True,
+        own_namespace=given.own_namespace,
+        scope=given.scope,
+        accused=given.accused,
+    )
+    return replace(
+        plan,
+        using_gpus=idle.using_gpus,
+        own_jobs=idle.own_jobs,
+        claimants=idle.claimants,
+        clear_since=idle.clear_since,
+        others_clear_since=idle.others_clear_since,
+        arrived=idle.arrived,
         listed_at=now,
     )
 

@@ -43,11 +43,13 @@ class DrainMemory:
     """The most pods of a controller in one list, by controller UID: three pods that return once
     each are not one pod that returns three times."""
     clear_since: float | None = None
-    """Since when all lists are equal and have no pod to evict."""
+    """Since when the node has the same running pods, and none of them to evict."""
     clear_uids: frozenset[str] = frozenset()
     volumes: frozenset[str] = frozenset()
     """Claims (`namespace/name`) of the listed pods."""
     pods_gone_at: float | None = None
+    detaching: bool = False
+    """Volumes of evicted pods are attached and not past their timeout."""
     expected: frozenset[str] = frozenset()
     """Pods (`namespace/name`) that the previous leader was about to evict."""
     forced: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
 """Plan the drain of one node: which pods to evict, which stay and why, what blocks.
 
-The remediator calls `plan_drain` after every uncached list of the node's pods, while the session's
-decision is `Evicting.GO` (or `PROBE`). An eviction counts only once a later list confirms it. A
-node is drained when two equal lists at least `settle` apart have no pod to evict, and the volumes
-of the evicted pods are detached or past their timeout.
+The remediator calls `plan_drain` whenever the node's pods changed, while the session's decision is
+`Evicting.GO` (or `PROBE`). The pods come from a watch or an uncached list. A node is drained when
+it had no pod to evict for `settle`, an uncached list confirms that, and the volumes of the evicted
+pods are detached or past their timeout.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,12 +27,12 @@ VOLUME_DETACH_S: Final = 360.0
 """Seconds for which volumes of evicted pods may stay attached before the drain ends anyway:
 Kubernetes force-detaches them after six minutes."""
 _BEFORE_CRITICAL: Final = frozenset({Fate.EVICT, Fate.LEAVING, Fate.WAITS})
-_SECOND_LIST_S: Final = 1.0
-"""The shortest time between the two lists of an empty node, whatever `settle` is."""
+_CONFIRM_S: Final = 0.05
+"""How soon an uncached list confirms that the node is empty."""
 
 
 def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: float) -> DrainPlan:
-    """Assess every listed pod and return the plan."""
+    """Assess every pod and return the plan."""
     owners = given.owners
     pods = sorted((p for p in given.pods if p.spec.node_name == given.node), key=lambda p: p.key)
     budgets = _budgets(pods, given.pdbs)
@@ -102,7 +102,7 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
         waiting += [pod.key for pod, _ in blocked if pod.key not in waiting]
         evict, force, blocked, force_due, worst = [], [], [], False, None
         wake_at = min(notice_until, wake_at or notice_until)
-    return DrainPlan(
+    plan = DrainPlan(
         memory=memory,
         evict=tuple(evict),
         force=tuple(force),
@@ -136,6 +136,7 @@ def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: floa
         wants_owners=wanted,
         unknown=unknown,
     )
+    return drain_plan.with_idle(plan, given, policy, now) if plan.drained else plan
 
 
 def _holders_unknown(
@@ -261,22 +262,23 @@ def _settled(
     policy: Policy,
     now: float,
 ) -> tuple[DrainMemory, bool, float | None, tuple[PodNote, ...]]:
-    """Return the memory, whether the node is drained, when to list again, and attached volumes."""
+    """Return the memory, whether the node is drained, when to plan again, and attached volumes."""
+    memory = replace(memory, detaching=False)
     if remaining:
         cleared = replace(memory, clear_since=None, clear_uids=frozenset(), pods_gone_at=None)
         return cleared, False, None, ()
     gone_at = memory.pods_gone_at if memory.pods_gone_at is not None else now
     attached = _attached(memory, pods, given)
-    uids = frozenset(pod.uid for pod in pods)
+    uids = frozenset(pod.uid for pod in pods if not pod.finished)
     same = memory.clear_since is not None and memory.clear_uids == uids
     since = memory.clear_since if same and memory.clear_since is not None else now
     memory = replace(memory, clear_since=since, clear_uids=uids, pods_gone_at=gone_at)
     detach_by = gone_at + VOLUME_DETACH_S
     if attached and now < detach_by:
-        return memory, False, detach_by, ()
-    settled = same and now - since >= policy.drain.settle_s
-    again_at = None if settled else max(since + policy.drain.settle_s, now + _SECOND_LIST_S)
-    return memory, settled, again_at, attached
+        return replace(memory, detaching=True), False, detach_by, ()
+    drained = given.certain and now - since >= policy.drain.settle_s
+    again_at = None if drained else max(since + policy.drain.settle_s, now + _CONFIRM_S)
+    return memory, drained, again_at, attached
 
 
 def _attached(memory: DrainMemory, pods: list[PodView], given: DrainInput) -> tuple[PodNote, ...]:

@@ -71,7 +71,7 @@ def probe(case: Case, status: QuarantineStatus) -> tuple[QuarantineStatus, Evict
 
 
 def draining(case: Case, status: QuarantineStatus, halt: Refusal | None) -> Decision:
-    """Return the decision that follows the plan of the latest uncached lists."""
+    """Return the decision that follows the latest plan."""
     plan = case.seen.plan
     drain = status.drain or DrainStatus(started_at=timestamps.format_time(case.now))
     chosen, before = scope_of(case), drain_scope.recorded(drain)
@@ -119,7 +119,9 @@ def _drained(case: Case, status: QuarantineStatus, drain: DrainStatus) -> Decisi
     drain = msgspec.structs.replace(drain, waiting=Pods(), blocked=())
     sentence = messages.drained(case.causes, drain, readiness.awaited(case))
     status = st.enter(touched(status, drain=drain), Phase.QUARANTINED, sentence, case.now)
-    return case.decision("Drained", status, because="two consecutive lists without pods to evict")
+    return case.decision(
+        "Drained", status, because="a list without pods to evict", evicting=Evicting.WATCH
+    )
 
 
 def _blocked_or_going(

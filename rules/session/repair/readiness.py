@@ -51,7 +51,7 @@ def blocking_pods(case: Case, *, lost: bool = False) -> Refusal | None:
 
 
 def is_certain(case: Case, *, lost: bool = False) -> bool:
-    """Return whether two fresh lists, `drain.settle` apart, show no such pod."""
+    """Return whether a fresh list shows no such pod, and none was known for `drain.settle`."""
     plan, settle_s = case.seen.plan, case.policy.drain.settle_s
     if plan is None or plan.listed_at is None:
         return False

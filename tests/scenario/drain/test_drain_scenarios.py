@@ -1,6 +1,7 @@
 """Drain scenarios, numbered as in the reference list, in virtual time and without a server."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_s03_a_pdb_is_honoured_to_the_end_and_named_on_the_first_pass() -> None:
     assert ("team-a", "single") in world.pods
 
 
-def test_s13_a_pod_bound_in_the_race_is_evicted_and_drained_is_two_equal_lists() -> None:
+def test_s13_a_pod_bound_in_the_race_is_evicted_and_a_drained_node_was_empty_for_settle() -> None:
     world = fleet()
     world.add_pod("first", NODE)
     world.incident(NODE)
@@ -172,22 +173,72 @@ def test_a_halted_drain_reports_the_last_list() -> None:
     assert "1 of them still terminating when last checked (team-a/slow)" in world.message(NODE)
 
 
-def test_a_node_is_listed_each_second_while_pods_leave_and_rarely_while_it_takes_long() -> None:
+PODS = "/api/v1/pods"
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"grace": 1800}, id="takes long"),
+        pytest.param({"annotations": {"karpenter.sh/do-not-disrupt": "true"}}, id="waits"),
+    ],
+)
+def test_a_watched_node_is_listed_about_once_a_minute(pod: dict[str, Any]) -> None:
     world = fleet()
-    world.add_pod("slow", NODE, grace=1800)
+    world.add_pod("slow", NODE, **pod)
     world.incident(NODE)
     world.run(10)
-    assert 25 <= _lists(world, 30) <= 35, "it may be gone any moment"
-    world.run(60, step=5)
-    assert 5 <= _lists(world, 30) <= 8
+    assert 5 <= _lists(world, 300) <= 6
 
 
-def test_a_node_is_listed_rarely_while_its_pods_wait_for_their_time() -> None:
+def test_a_node_that_cannot_be_watched_is_listed_every_few_seconds() -> None:
     world = fleet()
+    world.unwatched.add(PODS)
+    world.add_pod("slow", NODE, grace=120)
     world.add_pod("held", NODE, annotations={"karpenter.sh/do-not-disrupt": "true"})
     world.incident(NODE)
     world.run(10)
+    assert 12 <= _lists(world, 30) <= 18, "a pod terminates"
+    world.run(120)
     assert 5 <= _lists(world, 30) <= 8
+
+
+def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
+    world = fleet()
+    for index in range(4):
+        world.add_pod(f"pod-{index}", NODE, grace=3)
+    world.fail_until(NODE, "Quarantined", limit=60)
+    world.run(2)
+    reads = [path for path, _ in world.gets if "/pods" in path and "gpuward/pods" not in path]
+    assert reads == [PODS] * 3, "gangs and the start of the watch from a cache, and the last list"
+
+
+def test_a_drain_goes_on_when_its_watch_dies_in_the_middle() -> None:
+    world = fleet()
+    world.add_pod("a", NODE, grace=20)
+    world.add_pod("b", NODE, grace=40)
+    world.incident(NODE)
+    world.run(5)
+    world.break_watches(PODS)
+    world.run_until(NODE, "Quarantined", limit=60)
+    assert evicted(world) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("silent_after_s", "limit_s"),
+    [pytest.param(4, 60, id="before the pod leaves"), pytest.param(12, 20, id="before the list")],
+)
+def test_a_pod_that_a_silent_watch_does_not_show_is_evicted_too(
+    silent_after_s: float, limit_s: float
+) -> None:
+    world = fleet()
+    world.add_pod("first", NODE, grace=8)
+    world.incident(NODE)
+    world.run(silent_after_s)
+    world.hang_watches(PODS)
+    world.add_pod("unseen", NODE, grace=2)
+    world.run_until(NODE, "Quarantined", limit=limit_s + 10)
+    assert evicted(world) == ["first", "unseen"]
 
 
 def _lists(world: World, seconds: float) -> int:

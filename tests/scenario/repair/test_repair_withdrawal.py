@@ -42,7 +42,7 @@ def sent(world: World) -> list[SetRepairCondition]:
 
 @pytest.mark.parametrize("message", FOREIGN)
 def test_a_condition_of_others_keeps_no_session_from_opening(message: str) -> None:
-    world = RepairWorld()
+    world = RepairWorld(mode="Ask")
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, message)
     world.fail_until(NODE, "Quarantined")
@@ -54,7 +54,7 @@ def test_a_condition_of_others_keeps_no_session_from_opening(message: str) -> No
 
 
 def test_a_condition_that_cannot_be_removed_does_not_block_a_session() -> None:
-    world = RepairWorld()
+    world = RepairWorld(mode="Ask")
     world.refusing[SetRepairCondition] = (403, DENIED)
     asks(world, OURS)
     world.fail_until(NODE, "Quarantined")
@@ -70,7 +70,7 @@ def test_shadow_takes_off_only_what_an_earlier_enforce_left(message: str, writes
 
 
 def test_a_leftover_delays_the_removal_of_the_taint_and_is_then_reported() -> None:
-    world = RepairWorld()
+    world = RepairWorld(mode="Ask")
     world.fail_until(NODE, "Quarantined")
     asks(world, OURS)
     world.refusing[SetRepairCondition] = (403, DENIED)

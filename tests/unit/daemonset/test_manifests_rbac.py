@@ -114,7 +114,8 @@ READS = {
     ("get", "gpuward.io/gpurecords"): "records after a conflict",
     ("get", "gpuward.io/gpuevidences"): "node_cycle, for a digest on record",
     ("list", "pods"): "drain_look.pods_on",
-    ("get", "pods"): "pod_look: a last check before an eviction",
+    ("watch", "pods"): "pod_watch: the pods of a draining node",
+    ("get", "pods"): "evictions: a last check if the watch is silent",
     ("get", "persistentvolumeclaims"): "drain_look: volumes of evicted pods",
     (
         "get",
@@ -197,8 +198,8 @@ def test_the_remediator_has_exactly_the_rights_it_uses() -> None:
     everywhere |= {(v, what) for what in watched().keys() - namespaced for v in ("list", "watch")}
     assert granted(rules_of("gpuward-remediator", "ClusterRole")) == everywhere
     own = granted(rules_of("gpuward-remediator", "Role"))
-    # Listing the agents' pods is covered by the right to list pods anywhere.
-    assert own == LEASE | {("watch", what) for what in namespaced}
+    # Following the agents' pods is covered by the right to list and watch pods anywhere.
+    assert own == LEASE
 
 
 def test_only_the_lease_of_the_remediator_may_be_written() -> None:

@@ -105,9 +105,16 @@ class _MemoryApi(Api):
     async def stream(  # type: ignore[override]
         self, path: str, query: Mapping[str, str], silence_s: float, accept: str = ""
     ) -> AsyncIterator[Any]:
-        if self._process.server.is_undefined(path):
+        server = self._process.server
+        if server.is_undefined(path):
             raise ApiError(refusal(404))
-        yield self._process.server.watch(path, query, silence_s)
+        if path in server.unwatched:
+            raise ApiError(refusal(403))
+        watch = server.watch(path, query, silence_s)
+        try:
+            yield watch
+        finally:
+            server.end_watch(path, watch)
 
     async def _send(
         self,

@@ -80,6 +80,8 @@ class Watches(Reads):
         super().__init__()
         self.rates: Mapping[CallQueue, float] | None = None
         """How fast a replica's calls go out; None: as in production."""
+        self.unwatched: set[str] = set()
+        """Collections that may not be watched."""
         self._collections: dict[str, _Shown] = {}
         self._quiet_until = 0.0
         """No bookmark is due before then."""
@@ -94,6 +96,23 @@ class Watches(Reads):
         shown.watches.append(watch)
         self._quiet_until = min(self._quiet_until, watch.due_at)
         return watch
+
+    def end_watch(self, path: str, watch: MemoryWatch) -> None:
+        """The watcher went away."""
+        watch.close()
+        shown = self._collections.get(path)
+        if shown is not None and watch in shown.watches:
+            shown.watches.remove(watch)
+
+    def break_watches(self, path: str) -> None:
+        """The watches of a collection end, and new ones are refused."""
+        self.unwatched.add(path)
+        for watch in list(self._collections[path].watches):
+            watch.close()
+
+    def hang_watches(self, path: str) -> None:
+        """The open watches of a collection stay open and are silent."""
+        self._collections[path].watches.clear()
 
     def undefine(self, *resources: str) -> None:
         """Their definitions are deleted: the objects go one after the other, the watches end."""

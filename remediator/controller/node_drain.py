@@ -1,0 +1,83 @@
+"""The state of one node's drain in this process."""
+
+import asyncio
+
+from remediator.controller.evictions import Listed
+from remediator.controller.pod_watch import PodWatch
+from remediator.kube import gateway
+from rules.api import writes as d
+from rules.api.nodes import QuarantineView
+from rules.api.pods import PodView
+from rules.drain.drain_plan import DrainInput, DrainPlan
+from rules.drain.memory import DrainMemory
+
+# The pods of a watched node are listed this often, in case the watch is wrong.
+_CHECK_WATCH_S = 50.0
+# A pod is read before its eviction if the watch had no event for longer.
+_WATCH_SILENT_S = 20.0
+
+
+class NodeDrain:
+    """The drain of one node in this process: its pods, its plan and its answers."""
+
+    def __init__(self, session: QuarantineView, steered: d.Evicting, began: float) -> None:
+        self.session_uid = session.metadata.uid
+        self.steered = steered
+        self.dry_run = steered is d.Evicting.PROBE
+        self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
+        self.plan: DrainPlan | None = None
+        self.wanted: tuple[d.EvictPod, ...] = ()
+        self.failures = 0
+        self.input: DrainInput | None = None
+        """What the plan was made from."""
+        self.planned_at = float("-inf")
+        """CLOCK_BOOTTIME when that plan was begun."""
+        self.listed_at = began
+        """CLOCK_BOOTTIME of the last uncached list, or of the start of the drain."""
+        self.answered_at: dict[str, float] = {}
+        """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
+        self.changed = asyncio.Event()
+        self.watch: PodWatch | None = None
+        """Only of a drain that evicts."""
+        self.task: asyncio.Task[None] | None = None
+
+    def listed(self, uid: str, now: float) -> Listed | None:
+        """The node's pods by the watch or the last list, if they are newer than the last answer
+        about this pod; else None.
+        """
+        answered_at = self.answered_at.get(uid, float("-inf"))
+        if self.watch is not None and (pods := self.watch.pods(_WATCH_SILENT_S)) is not None:
+            # The event of an eviction may come after its answer.
+            return Listed(pods, now) if now - answered_at > gateway.FRESH_NODE_S else None
+        if self.input is None or self.listed_at <= answered_at:
+            return None
+        return Listed(self.input.pods, self.listed_at)
+
+    def is_known_idle(self) -> bool:
+        """Whether the plan has the pods of the drained node, and no pod arrived since."""
+        if self.plan is None or self.plan.listed_at is None:
+            return False
+        if self.watch is None:
+            return True
+        return self.input is not None and self.watch.shows(self.input.pods)
+
+    def must_list(self, settle_s: float, now: float, elapsed: float) -> bool:
+        """Whether only an uncached list serves: to declare the node empty, and from time to time
+        in case the watch is wrong. `elapsed` is CLOCK_BOOTTIME.
+        """
+        since = None if self.memory.detaching else self.memory.clear_since
+        empty = since is not None and now - since >= settle_s
+        return empty or elapsed - self.listed_at >= _CHECK_WATCH_S
+
+    def watched(self) -> tuple[PodView, ...] | None:
+        """The node's pods by its watch; None if they must be listed."""
+        return self.watch.pods() if self.watch is not None else None
+
+    def planned(self, given: DrainInput, plan: DrainPlan, began: float) -> None:
+        """Take over a new plan. `began` is CLOCK_BOOTTIME before its pods were read."""
+        if given.certain:
+            self.listed_at = began
+            if self.watch is not None:
+                self.watch.compare(given.pods)
+        self.plan, self.memory, self.wanted = plan, plan.memory, plan.evict
+        self.input, self.planned_at = given, began
