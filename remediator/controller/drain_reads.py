@@ -56,7 +56,7 @@ class DrainReader:
     async def cached_pods_on(self, node: str) -> tuple[PodView, ...]:
         """Return the node's pods from the API server's watch cache. Raises ApiError.
 
-        The list is cheap and may be slightly old: use it for reports and order, never for actions.
+        The list is cheap and may be slightly old: no node counts as empty by it.
         """
         return await self._pods(node, limit=0, resourceVersion="0")
 
@@ -100,16 +100,20 @@ class DrainReader:
         own_namespace: str = "",
         scope: DrainScope = DrainScope.NODE,
         accused: frozenset[str] = frozenset(),
+        certain: bool = True,
         watched: tuple[PodView, ...] | None = None,
     ) -> DrainInput:
         """Return the input of the drain plan for the session's node. Raises ApiError.
 
-        `causes` are the causes in effect (`rules.session.causes`). `watched` are the node's pods
-        from a watch; without them the pods are listed.
+        `causes` are the causes in effect (`rules.session.causes`). If `certain`, the pods are
+        listed uncached. Otherwise they are `watched`, the node's pods from a watch, or listed from
+        the cache.
         """
-        node, certain = session.spec.node_name, watched is None
-        if watched is None:
+        node = session.spec.node_name
+        if certain:
             pods = await self.pods_on(node)
+        elif watched is None:
+            pods = await self.cached_pods_on(node)
         else:
             pods = await self._with_gpus(node, watched)
         owners = await self._owners.look_up(before.wants_owners if before else ())

@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from remediator.controller import evictions
+from remediator.controller import evictions, pod_watch
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.evictions import Counting, OwnerEvents, PodRecheck
 from remediator.controller.node_drain import NodeDrain
@@ -77,6 +77,7 @@ class Drains(EdgePart):
         self._owner_events = OwnerEvents(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
+        self._watches = asyncio.Semaphore(pod_watch.MOST)
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -121,7 +122,7 @@ class Drains(EdgePart):
         before, drain = drain, NodeDrain(session, evicting, self._clock.elapsed())
         self._drains[node] = drain
         if evicting is d.Evicting.GO:
-            drain.watch = PodWatch(self._edge, node, drain.changed.set)
+            drain.watch = PodWatch(self._edge, node, drain.changed.set, self._watches)
         elif before is not None and before.session_uid == drain.session_uid:
             self._reuse(drain, before)
         drain.task = self._group.create_task(self._run(node, drain))
@@ -203,6 +204,8 @@ class Drains(EdgePart):
         if drain.steered in {d.Evicting.WATCH, d.Evicting.CONFIRM_IDLE}:
             return await self._watch(node, drain, session)
         began = self._clock.elapsed()
+        if drain.is_settled(began):
+            return _WAITING_S
         settle_s = self._world.policy_of(node).drain.settle_s
         certain = drain.must_list(settle_s, self._clock.now(), began)
         watched = None if certain else drain.watched()
@@ -221,11 +224,12 @@ class Drains(EdgePart):
                 session, asking, health, self._world.policy_of(node)
             ).scope,
             accused=drain_scope.accused_gpus(session, health),
+            certain=certain,
             watched=watched,
         )
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
-        drain.planned(listed, plan, began)
+        drain.planned(listed, plan, began, listed=watched is None)
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)

@@ -10,6 +10,7 @@ from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
 from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.memory import DrainMemory
+from rules.session.repair import readiness
 
 # The pods of a watched node are listed this often, in case the watch is wrong.
 _CHECK_WATCH_S = 50.0
@@ -34,6 +35,8 @@ class NodeDrain:
         """CLOCK_BOOTTIME when that plan was begun."""
         self.listed_at = began
         """CLOCK_BOOTTIME of the last uncached list, or of the start of the drain."""
+        self.read_at = float("-inf")
+        """CLOCK_BOOTTIME of the last list of any kind."""
         self.answered_at: dict[str, float] = {}
         """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
         self.changed = asyncio.Event()
@@ -43,15 +46,15 @@ class NodeDrain:
 
     def listed(self, uid: str, now: float) -> Listed | None:
         """The node's pods by the watch or the last list, if they are newer than the last answer
-        about this pod; else None.
+        about this pod and the watch does not contradict them; else None.
         """
         answered_at = self.answered_at.get(uid, float("-inf"))
         if self.watch is not None and (pods := self.watch.pods(_WATCH_SILENT_S)) is not None:
             # The event of an eviction may come after its answer.
             return Listed(pods, now) if now - answered_at > gateway.FRESH_NODE_S else None
-        if self.input is None or self.listed_at <= answered_at:
+        if self.input is None or self.read_at <= answered_at:
             return None
-        return Listed(self.input.pods, self.listed_at)
+        return Listed(self.input.pods, self.read_at)
 
     def is_known_idle(self) -> bool:
         """Whether the plan has the pods of the drained node, and no pod arrived since."""
@@ -61,10 +64,20 @@ class NodeDrain:
             return True
         return self.input is not None and self.watch.shows(self.input.pods)
 
+    def is_settled(self, elapsed: float) -> bool:
+        """Whether the node is drained, its watch shows no change, and the list that a repair may
+        start from is recent. `elapsed` is CLOCK_BOOTTIME.
+        """
+        drained = self.plan is not None and self.plan.drained and self.watch is not None
+        recent = elapsed - self.listed_at < readiness.LISTS_FRESH_S / 2
+        return drained and recent and self.is_known_idle()
+
     def must_list(self, settle_s: float, now: float, elapsed: float) -> bool:
         """Whether only an uncached list serves: to declare the node empty, and from time to time
-        in case the watch is wrong. `elapsed` is CLOCK_BOOTTIME.
+        in case the watch or a cached list is wrong. `elapsed` is CLOCK_BOOTTIME.
         """
+        if self.watch is not None and self.watch.contradicted:
+            return True
         since = None if self.memory.detaching else self.memory.clear_since
         empty = since is not None and now - since >= settle_s
         return empty or elapsed - self.listed_at >= _CHECK_WATCH_S
@@ -73,8 +86,10 @@ class NodeDrain:
         """The node's pods by its watch; None if they must be listed."""
         return self.watch.pods() if self.watch is not None else None
 
-    def planned(self, given: DrainInput, plan: DrainPlan, began: float) -> None:
+    def planned(self, given: DrainInput, plan: DrainPlan, began: float, *, listed: bool) -> None:
         """Take over a new plan. `began` is CLOCK_BOOTTIME before its pods were read."""
+        if listed:
+            self.read_at = began
         if given.certain:
             self.listed_at = began
             if self.watch is not None:

@@ -1,9 +1,11 @@
 """Watch the pods of one draining node, so that its drain needs few lists.
 
 The watch starts from a list of the API server's watch cache. When it breaks it starts again from
-there. Until then the drain lists the pods.
+there. Until then the drain lists the pods. Each watch is a connection of about 0.4 MiB, most of it
+a TLS buffer of asyncio, so only `MOST` nodes are watched at once.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Iterable
 
@@ -26,6 +28,9 @@ PODS = Resource(name="pods", path="/api/v1/pods")
 # The API server ends the watch after this time.
 _WATCH_S = (300, 600)
 _BACKOFF_S = (0.8, 30.0)
+MOST = 32
+# A drain beyond that number tries again after this time, in which most drains end.
+_FULL_S = 30.0
 # A watch that was open this long worked and starts again at once.
 _LIVED_S = 15.0
 
@@ -33,25 +38,31 @@ _LIVED_S = 15.0
 class PodWatch:
     """All pods of one node while `run` runs."""
 
-    def __init__(self, edge: Edge, node: str, changed: Callable[[], None]) -> None:
-        """`changed` is called when the pods changed and when the watch cannot be opened."""
+    def __init__(
+        self, edge: Edge, node: str, changed: Callable[[], None], slots: asyncio.Semaphore
+    ) -> None:
+        """`changed` is called when the pods changed and when the watch cannot be opened. `slots`
+        limits the open watches.
+        """
         self._api: Api = edge.api
         self._clock = edge.clock
         self._isolation = edge.isolation
         self._node = node
         self._changed = changed
+        self._slots = slots
         self._query = {"fieldSelector": object_name.field_selector("spec.nodeName", node)}
         self._pods: dict[str, PodView] = {}
         self._heard_at: float | None = None
         """CLOCK_BOOTTIME of the last event of the open watch; None while none is open."""
-        self._contradicted = False
+        self.contradicted = False
+        """The last uncached list had other pods. The watch is not used until a list agrees."""
 
     def pods(self, within_s: float = float("inf")) -> tuple[PodView, ...] | None:
         """Return the pods; None if the watch is not open, the last list contradicts it, or its
         last event is older than `within_s`.
         """
         heard_at = self._heard_at
-        if heard_at is None or self._contradicted or self._clock.elapsed() - heard_at > within_s:
+        if heard_at is None or self.contradicted or self._clock.elapsed() - heard_at > within_s:
             return None
         return tuple(self._pods.values())
 
@@ -61,20 +72,25 @@ class PodWatch:
         return self._heard_at is not None and uids == {pod.uid for pod in listed}
 
     def compare(self, listed: Iterable[PodView]) -> None:
-        """Compare the watch with an uncached list. It is not used until a list agrees with it."""
-        self._contradicted = not self.shows(listed)
+        """Compare the watch with an uncached list."""
+        self.contradicted = not self.shows(listed)
 
     async def run(self) -> None:
         """Follow the pods until cancelled."""
         failures = 0
         while True:
+            if self._slots.locked():
+                self._changed()
+                await self._clock.sleep(_FULL_S * random.uniform(0.75, 1.25))
+                continue
             began = self._clock.elapsed()
             try:
-                await self._follow()
+                async with self._slots:
+                    await self._follow()
             except (ApiError, RelistError, *EXCHANGE_ERRORS) as error:
                 _LOG.info("pod watch", node=self._node, why=str(error) or type(error).__name__)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
-                self._isolation.note("pod watch", f"node {self._node}", error)
+                self._isolation.note("watch", f"pods of node {self._node}", error)
             if self._clock.elapsed() - began >= _LIVED_S:
                 failures = 0
                 continue
@@ -100,7 +116,7 @@ class PodWatch:
         async with self._api.stream(PODS.path, query, timestamps.WATCH_SILENCE_S) as response:
             if response.status != 200:
                 raise ApiError(await self._api.read_answer(response))
-            self._heard_at, self._contradicted = self._clock.elapsed(), False
+            self._heard_at, self.contradicted = self._clock.elapsed(), False
             self._changed()
             try:
                 async for line in watch_events.lines(response.content):

@@ -44,11 +44,12 @@ JSON = "application/json"
 # (EvictionsRetry of the eviction registry).
 CALL_TIMEOUT_S = 30.0
 # Most calls in flight per queue (`Slots`); evictions wait on the server, so they need the most.
+# Each connection costs about 0.4 MiB, most of it a TLS buffer of asyncio.
 IN_FLIGHT = {
     CallQueue.LEASE: 2,
     CallQueue.TAINT: 32,
     CallQueue.EVICT: 64,
-    CallQueue.READ: 48,
+    CallQueue.READ: 24,
     CallQueue.OPEN: 24,
     CallQueue.STATUS: 24,
     CallQueue.RECORD: 16,

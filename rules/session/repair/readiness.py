@@ -66,7 +66,7 @@ def is_certain(case: Case, *, lost: bool = False) -> bool:
 def emptied_clause(case: Case) -> str:
     """Return what has to be observed before the node counts as empty, as a clause."""
     own = case.seen.plan.own_jobs if case.seen.plan is not None else ()
-    return f"{own[0]} has ended" if own else "two pod lists show it empty"
+    return f"{own[0]} has ended" if own else "a new pod list shows it empty"
 
 
 def _ended_lately(case: Case) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from remediator.controller import pod_watch
 from rules.api import writes as d
 from rules.api.quarantine import PodNote
 from rules.api.timestamps import parse_time
@@ -211,6 +212,22 @@ def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
     world.run(2)
     reads = [path for path, _ in world.gets if "/pods" in path and "gpuward/pods" not in path]
     assert reads == [PODS] * 3, "gangs and the start of the watch from a cache, and the last list"
+
+
+def test_only_so_many_nodes_are_watched_and_the_others_are_drained_from_cached_lists() -> None:
+    nodes = [f"n{index}" for index in range(pod_watch.MOST + 8)]
+    world = fleet(len(nodes), limits={"nodesDraining": len(nodes)})
+    for node in nodes:
+        world.add_pod(f"pod-{node}", node, grace=10)
+        world.incident(node)
+    watches = []
+    for _ in range(60):
+        world.run(1)
+        watches.append(world.open_watches(PODS))
+    assert max(watches) == pod_watch.MOST
+    assert watches[-1] == 0, "a drained node is not watched"
+    assert {world.phase(node) for node in nodes} == {"Quarantined"}
+    assert sorted(evicted(world)) == sorted(f"pod-{node}" for node in nodes)
 
 
 def test_a_drain_goes_on_when_its_watch_dies_in_the_middle() -> None:

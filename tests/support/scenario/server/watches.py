@@ -104,6 +104,11 @@ class Watches(Reads):
         if shown is not None and watch in shown.watches:
             shown.watches.remove(watch)
 
+    def open_watches(self, path: str) -> int:
+        """How many watches of a collection are open."""
+        shown = self._collections.get(path)
+        return len(shown.watches) if shown is not None else 0
+
     def break_watches(self, path: str) -> None:
         """The watches of a collection end, and new ones are refused."""
         self.unwatched.add(path)
