@@ -33,7 +33,7 @@ from rules.drain import blockers, drain_plan, holdings
 from rules.drain import queue as pdb_queue
 from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.eviction import EvictionKind, EvictionOutcome, matching, needs_turn, no_answer
-from rules.drain.memory import DrainMemory, announced, answered, forced, not_forced, not_notified
+from rules.drain.memory import announced, answered, forced, not_forced, not_notified
 from rules.drain.plan import kept_from_eviction, kept_from_force, plan_drain
 from rules.policy.policy import Policy
 from rules.session import causes, drain_scope
@@ -236,7 +236,7 @@ class Drains(EdgePart):
         if plan.notify and self._on_record(node):
             refused = await self._notices.send(plan)
             if refused is not None:
-                self._book(drain, not_notified(drain.memory, refused))
+                drain.book(not_notified(drain.memory, refused))
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
         wait_s = _LEAVING_S if plan.leaving and watched is None else _WAITING_S
@@ -289,19 +289,14 @@ class Drains(EdgePart):
                 sent = await self._gateway.send(delete, about)
             if sent.result is Result.REFUSED and sent.answer is not None:
                 refusal = blockers.force_refusal(sent.answer.code, sent.answer.sentence())
-                self._book(drain, not_forced(drain.memory, delete.uid, refusal))
+                drain.book(not_forced(drain.memory, delete.uid, refusal))
             if sent.done:
                 eviction = d.EvictPod(
                     node=delete.node, namespace=delete.namespace, name=delete.name, uid=delete.uid
                 )
-                self._book(drain, forced(drain.memory, eviction))
+                drain.book(forced(drain.memory, eviction))
                 self._metrics.evictions.labels("Forced").inc()
                 self._owner_events.report(delete)
-
-    def _book(self, drain: NodeDrain, memory: DrainMemory) -> None:
-        drain.memory = memory
-        if drain.plan is not None:
-            drain.plan = replace(drain.plan, memory=memory)
 
     def _kept_from(self, rule: KeptFrom, node: str, drain: NodeDrain, pod: PodView) -> str:
         """Why the pod must not be evicted now: the drain ended, or its plan or policy changed."""
@@ -325,7 +320,7 @@ class Drains(EdgePart):
             for node, drain in self._drains.items()
             if drain.dry_run or self._on_record(node)
             for eviction in drain.wanted
-            if self._may_ask(drain, eviction)
+            if drain.may_ask(eviction)
         ]
         self._queue, send = pdb_queue.due(self._queue, wanted, now)
         for eviction in send:
@@ -336,10 +331,6 @@ class Drains(EdgePart):
     def _on_record(self, node: str) -> bool:
         sessions = self._world.open_sessions(node)
         return bool(sessions) and announced(sessions[0].status.drain)
-
-    def _may_ask(self, drain: NodeDrain, eviction: d.EvictPod) -> bool:
-        outcome = drain.memory.outcomes.get(eviction.uid)
-        return outcome is None or not (outcome.done or drain.dry_run)
 
     async def _evict(self, eviction: d.EvictPod) -> None:
         outcome = no_answer("cancelled")
@@ -399,6 +390,6 @@ class Drains(EdgePart):
         drain = self._drains.get(eviction.node)
         if drain is not None and drain.dry_run == eviction.dry_run:
             drain.answered_at[eviction.uid] = self._clock.elapsed()
-            self._book(drain, answered(drain.memory, eviction, outcome))
+            drain.book(answered(drain.memory, eviction, outcome))
             drain.changed.set()
         self._due.set()

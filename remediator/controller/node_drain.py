@@ -1,6 +1,7 @@
 """The state of one node's drain in this process."""
 
 import asyncio
+from dataclasses import replace
 
 from remediator.controller.evictions import Listed
 from remediator.controller.pod_watch import PodWatch
@@ -81,6 +82,17 @@ class NodeDrain:
         since = None if self.memory.detaching else self.memory.clear_since
         empty = since is not None and now - since >= settle_s
         return empty or elapsed - self.listed_at >= _CHECK_WATCH_S
+
+    def may_ask(self, eviction: d.EvictPod) -> bool:
+        """Whether the pod's last answer allows another eviction, or a first dry run."""
+        outcome = self.memory.outcomes.get(eviction.uid)
+        return outcome is None or not (outcome.done or self.dry_run)
+
+    def book(self, memory: DrainMemory) -> None:
+        """Store the memory after an answer."""
+        self.memory = memory
+        if self.plan is not None:
+            self.plan = replace(self.plan, memory=memory)
 
     def watched(self) -> tuple[PodView, ...] | None:
         """The node's pods by its watch; None if they must be listed."""
