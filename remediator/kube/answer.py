@@ -17,7 +17,7 @@ import msgspec
 
 from rules.api import refusal
 from rules.api.metadata import ListMeta, ObjectMeta
-from rules.api.refusal import KubeStatus
+from rules.api.refusal import ErrorKind, KubeStatus
 from rules.text import tolerant
 from rules.text.printable import printable
 
@@ -183,7 +183,8 @@ def classify(answer: Answer) -> Result:
     code = answer.code
     if answer.ok:
         return Result.DONE
-    if code == 409:
+    other = code == 422 and ErrorKind.OTHER_UID in refusal.error_kinds(answer.status().message)
+    if code == 409 or other:
         return Result.CONFLICT
     if code in {404, 410}:
         return Result.GONE

@@ -76,7 +76,7 @@ class ErrorKind(StrEnum):
     BUDGET_NEGATIVE = "BudgetNegative"
     """A 403 of the eviction registry: a PDB with an impossible status."""
     OTHER_UID = "OtherUid"
-    """A 409: another object has that name now."""
+    """A 409, or a 422 for a patch: another object has that name now."""
     BUSY = "Busy"
     """A 429 of the API server itself."""
 
@@ -92,7 +92,11 @@ _PHRASES: Final[Mapping[ErrorKind, tuple[str, ...]]] = {
     ErrorKind.WEBHOOK_AWAY: ("failed calling webhook",),
     ErrorKind.SEVERAL_BUDGETS: ("more than one PodDisruptionBudget",),
     ErrorKind.BUDGET_NEGATIVE: ("disruptions allowed is negative",),
-    ErrorKind.OTHER_UID: ("UID in precondition", "UID in the precondition"),
+    ErrorKind.OTHER_UID: (
+        "UID in precondition",
+        "UID in the precondition",
+        "metadata.uid: Invalid value",
+    ),
     ErrorKind.BUSY: ("Too many requests",),
 }
 

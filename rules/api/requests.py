@@ -183,7 +183,7 @@ def _pod_request(
             return _delete(path, write.uid, gracePeriodSeconds=write.grace_s)
         case d.SetDisruptionTarget():
             condition = _condition(write, "DisruptionTarget", "True", "GPUNodeQuarantine")
-            # A different UID in the patch is a 409, which makes it a precondition.
+            # A different UID in the patch is refused, which makes it a precondition.
             return _conditioned(path, {"uid": write.uid}, condition)
         case d.NotifyPod():
             value, reason, at = "False", "DrainWithdrawn", None
@@ -213,7 +213,7 @@ def _condition(write: _AnyCondition, kind: str, status: str, reason: str) -> dic
 
 
 def _conditioned(path: str, metadata: dict[str, Any], condition: dict[str, str]) -> Request:
-    """Return a strategic merge patch, which keeps other conditions; a different UID is a 409."""
+    """Return a strategic merge patch, which keeps other conditions; a different UID is refused."""
     body = {"metadata": metadata, "status": {"conditions": [condition]}}
     return Request(method="PATCH", path=f"{path}/status", content_type=STRATEGIC_PATCH, body=body)
 

@@ -51,6 +51,7 @@ budget:
 drain: {settle: 0s, gangWindow: 0s, unmanaged: Evict}
 release: {healthyFor: 0s}
 """
+NOTIFIES = AT_ONCE.replace("unmanaged: Evict", "unmanaged: Evict, notice: 2s")
 STEPS = ["Pending", "Marked", "Draining", "Quarantined", "Validating", "Released"]
 
 
@@ -91,15 +92,16 @@ async def as_if_nothing_had_happened(cluster: Cluster, session: Object) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("policy", [AT_ONCE, NOTIFIES], ids=["at once", "notifies"])
 @pytest.mark.parametrize("after", [False, True], ids=["not sent", "done"])
 async def test_killed_at_each_write_of_a_session_it_ends_it_as_if_nothing_had_happened(
-    cluster, tmp_path, after
+    cluster, tmp_path, after, policy
 ):
     await prepare(cluster)
     names = [f"gpu-{number:04}" for number in range(MOST_WRITES)]
     await cluster.add(pool=Pool(name="gpu", nodes=MOST_WRITES))
     await cluster.health.all_healthy(names)
-    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=AT_ONCE)
+    one = RemediatorProcess(tmp_path, cluster.plane.kubeconfig, policy=policy)
     faults, killed = cluster.plane.faults, 0
     with running(one):
         await leads(cluster, "one")
@@ -112,6 +114,11 @@ async def test_killed_at_each_write_of_a_session_it_ends_it_as_if_nothing_had_ha
                 break
             killed = number
     assert FEWEST_WRITES <= killed < MOST_WRITES - 1
+    notices = [
+        r for r in cluster.plane.requests.mutations if "/pods/on-" in r.path and r.code < 300
+    ]
+    notices = [r for r in notices if r.path.endswith("/status")]
+    assert bool(notices) == (policy == NOTIFIES)
     assert not one.logged("Traceback")
 
 

@@ -1,6 +1,7 @@
 """The gateway: what may be sent, when, by whom; and what every answer means."""
 
 import asyncio
+import json
 
 import msgspec
 import pytest
@@ -247,6 +248,13 @@ async def test_nothing_that_shadow_logs_or_counts_reads_as_done_to_a_pod_or_node
 )
 def test_answers_of_writes(code, result):
     assert classify(Answer(code=code)) is result
+
+
+def test_a_patch_of_a_replaced_object_is_a_conflict():
+    message = 'Pod "p" is invalid: metadata.uid: Invalid value: "u": field is immutable'
+    body = json.dumps({"kind": "Status", "message": message}).encode()
+    answer = Answer(code=422, body=body, content_type="application/json")
+    assert classify(answer) is Result.CONFLICT
 
 
 ORPHAN = {"metadata": {"annotations": {"gpuward.io/session": None}}}
