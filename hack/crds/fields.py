@@ -3,7 +3,7 @@
 Keyed by type and wire name; each field needs an entry. Lengths are characters, counts items.
 """
 
-from hack.crds.record_fields import NODE_NAME, RECORD_FIELDS, Field
+from hack.crds.record_fields import LABEL_VALUE, NODE_NAME, RECORD_FIELDS, Field
 
 PARTS = {
     "HealthStatus": "Health status of the node, and the state that a restarted agent needs.",
@@ -195,6 +195,12 @@ FIELDS: dict[str, Field] = {
     "Cause.by": Field("User.", 256),
     "Cause.at": Field(
         "Time of the request, or when it joined the session; empty for the first cause.", 40
+    ),
+    "Cause.nvlinkDomain": Field(
+        "NVLink domain that an operator quarantines with all its nodes: no node of it is drained "
+        "before all are quarantined.",
+        63,
+        pattern=LABEL_VALUE,
     ),
     "QuarantineSpec.level": Field(
         "Cordon stops new pods; Drain also evicts.", enum=("Cordon", "Drain"), default="Drain"

@@ -20,6 +20,8 @@ class Field(NamedTuple):
 
 NODE_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 """A DNS-1123 subdomain, as the API server wants the name of a Node."""
+LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+"""The value of a label, as the API server wants it; empty too."""
 
 
 RECORD_FIELDS: Final[dict[str, Field]] = {

@@ -24,11 +24,11 @@ from rules.api.nodes import LeaseView, QuarantineView
 from rules.api.object_name import BadSegmentError
 from rules.api.pods import ClaimView, OwnerView, PodView, VolumeAttachmentView, unreadable_pod
 from rules.api.quarantine import Cause, DrainStatus
-from rules.catalog.reason import DrainScope, Severity
+from rules.catalog.reason import DrainScope
 from rules.drain.drain_plan import DrainInput, DrainPlan, OwnerWanted
 from rules.drain.memory import DrainMemory
 from rules.session import exclusions
-from rules.session.causes import worst
+from rules.session.causes import waits_for_room, worst
 from rules.session.observation import too_old
 from rules.text import tolerant
 
@@ -120,8 +120,7 @@ class DrainReader:
         # They count once the pods are gone.
         wanted = memory.volumes and (certain or memory.pods_gone_at is not None)
         attachments = await self._attachments(node) if wanted else ()
-        severity = worst(causes)
-        fatal = severity == Severity.FATAL
+        waits = waits_for_room(session, causes)
         return DrainInput(
             node=node,
             session=session.name,
@@ -131,8 +130,8 @@ class DrainReader:
             missing_owners=owners.missing,
             attachments=attachments,
             claims=await self._claims_of(memory) if attachments else {},
-            no_room=frozenset() if fatal else await self._free.without_room(node, pods),
-            severity=severity,
+            no_room=await self._free.without_room(node, pods) if waits else frozenset(),
+            severity=worst(causes),
             drain=session.status.drain or DrainStatus(),
             last_active_at=last_active_at,
             dry_run=dry_run,

@@ -25,7 +25,6 @@ from rules.api.quarantine import Mode, Phase
 from rules.api.repair_writes import CreateTestJob, SetRepairCondition, WriteRepairObject
 from rules.api.timestamps import TimeFormat
 from rules.api.writes import Evicting
-from rules.catalog.reason import Severity
 from rules.drain import node_room
 from rules.drain.drain_plan import DrainInput, DrainPlan
 from rules.drain.eviction import EvictionKind, classify, matching
@@ -41,6 +40,7 @@ from rules.session.causes import (
     causes_in_effect,
     drains_now,
     open_causes,
+    waits_for_room,
     worst,
 )
 from rules.session.observation import FleetSnapshot
@@ -337,9 +337,8 @@ async def _no_room(
     pods: tuple[PodView, ...],
 ) -> frozenset[str]:
     """UIDs of a Degraded node's GPU pods that would be kept, because they fit nowhere else."""
-    if worst(causes_in_effect(session, snapshot)) == Severity.FATAL or not any(
-        map(node_room.asks_for_room, pods)
-    ):
+    waits = waits_for_room(session, causes_in_effect(session, snapshot))
+    if not waits or not any(map(node_room.asks_for_room, pods)):
         return frozenset()
     free = node_room.free_gpus(
         snapshot.nodes.values(), await cluster.once("requested", cluster.gpus_requested)

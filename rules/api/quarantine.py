@@ -62,6 +62,8 @@ class Cause(Wire, frozen=True):
     at: str = ""
     """When an operator requested it, or when it joined an open session; "" for the first cause and
     in objects of older releases."""
+    nvlink_domain: str = ""
+    """The NVLink domain that an operator quarantines with all its nodes; "" for one node."""
 
 
 def most_severe(causes: Iterable[Cause]) -> Cause | None:

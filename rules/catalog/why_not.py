@@ -45,6 +45,7 @@ class WhyNot(StrEnum):
     NODES_DRAINING = "NodesDraining"
     NOT_SELECTED = "NotSelected"
     NVLINK_DOMAIN = "NVLinkDomain"
+    NVLINK_DOMAIN_INCOMPLETE = "NVLinkDomainIncomplete"
     NVLINK_WITNESS = "NVLinkWitness"
     ONLY_NODE_OF_POOL = "OnlyNodeOfPool"
     OPT_OUT = "OptOut"

@@ -1,9 +1,10 @@
 """Decide which quarantined nodes may be drained or repaired next.
 
 The bad nodes of one gang are drained together. Those of a gang that Kueue places by topology are
-drained one at a time. The gangs of a draining node are in its session's evidence, since its pods
-may be gone. All input comes from sessions, so a restart and a new leader continue drains and
-repairs. The remediator's own node is last.
+drained one at a time. The nodes of a domain session are drained together, whatever gangs they run.
+The gangs of a draining node are in its session's evidence, since its pods may be gone. All input
+comes from sessions, so a restart and a new leader continue drains and repairs. The node of the
+remediator is last.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +17,19 @@ from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode, Phase
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
-from rules.fleet import budget
+from rules.fleet import budget, domain_session
+from rules.fleet.domain_session import DomainProgress
 from rules.policy.policy import Policy
 from rules.session import exclusions, observation
 from rules.session import status as st
-from rules.session.causes import EVIDENCE_GANGS, causes_now, drains_now, has_human, worst
+from rules.session.causes import (
+    EVIDENCE_GANGS,
+    causes_now,
+    drains_now,
+    has_human,
+    requested_domain,
+    worst,
+)
 from rules.session.observation import FleetSnapshot, Permit, Unjudged
 from rules.session.repair import ladder
 from rules.text import printable
@@ -147,6 +156,10 @@ def drain_permits(
         ahead=bool(busy),
         to_come=tuple(s.spec.node_name for s in waiting),
         moving=dict(moving_gangs(sessions, snapshot)),
+        domains={
+            domain: domain_session.progress(domain, sessions, snapshot.nodes.values())
+            for domain in {requested_domain(s) for s in wanting} - {""}
+        },
     )
     candidates = [
         s for s in (*draining, *wanting) if permits[s.name] is _GOES_ON and s not in going
@@ -173,6 +186,7 @@ class _Turns:
     """Another node drains, or will do so without an operator: the own node waits for it."""
     to_come: tuple[str, ...]
     moving: dict[str, frozenset[str]]
+    domains: Mapping[str, DomainProgress]
 
     def judge(self, session: QuarantineView) -> Permit:
         """Return whether the session may drain its node now."""
@@ -204,7 +218,11 @@ class _Turns:
         since = timestamps.parse_time(session.status.phase_since) or snapshot.now
         if unread_until(node, since, snapshot) is not None:
             return Permit(start=True, unjudged=Unjudged.GANGS)
-        refusal = drain_turn(node, since, self.to_come, self.moving, snapshot)
+        if (its := self.domains.get(requested_domain(session))) is not None:
+            # Its gangs end with the domain: no node of them is replaced or collected one by one.
+            refusal = domain_session.drain_refusal(snapshot.nodes[node], snapshot.now - since, its)
+        else:
+            refusal = drain_turn(node, since, self.to_come, self.moving, snapshot)
         return Permit.refused(refusal, start=True) if refusal is not None else self._full()
 
     def _full(self) -> Permit | None:

@@ -284,7 +284,11 @@ def same_cause(one: Cause, other: Cause) -> bool:
     """Return whether two causes are the same finding or the same request."""
     if one.incident or other.incident:
         return one.incident == other.incident
-    return (one.reason, one.message, one.by) == (other.reason, other.message, other.by)
+    return _request(one) == _request(other)
+
+
+def _request(cause: Cause) -> tuple[str, ...]:
+    return cause.reason, cause.message, cause.by, cause.nvlink_domain
 
 
 def appended(
@@ -343,6 +347,21 @@ def worst(causes: Iterable[Cause]) -> str:
 def has_human(session: QuarantineView) -> bool:
     """Return whether an operator requested this quarantine."""
     return any(cause.source == "Human" for cause in session.spec.causes)
+
+
+def requested_domain(session: QuarantineView) -> str:
+    """Return the NVLink domain that an operator quarantines as a unit, by the newest request; ""
+    for a session of the node alone.
+    """
+    asked = (cause for cause in reversed(session.spec.causes) if cause.source == "Human")
+    return next((cause.nvlink_domain for cause in asked if cause.nvlink_domain), "")
+
+
+def waits_for_room(session: QuarantineView, causes: Iterable[Cause]) -> bool:
+    """Return whether GPU pods stay on the node until another one has free GPUs: not for a Fatal
+    cause, and not in an NVLink domain, whose gangs leave together.
+    """
+    return worst(causes) != Severity.FATAL and not requested_domain(session)
 
 
 def evidence_of(

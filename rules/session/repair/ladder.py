@@ -28,7 +28,7 @@ from rules.repair import ladder
 from rules.repair.adapter import NewObject, RepairAction, mentions
 from rules.repair.ladder import LadderPosition, Rung, Step
 from rules.session import external, history, observation
-from rules.session.causes import level_in_effect
+from rules.session.causes import level_in_effect, requested_domain
 from rules.session.validation import result as test_result
 
 _OPEN: Final = frozenset({"", RepairState.PLANNED, RepairState.HELD, RepairState.ASKED})
@@ -104,8 +104,12 @@ def accused_by(session: QuarantineView, health: HealthView | None) -> list[str]:
 
 
 def approved(session: QuarantineView, causes: Iterable[Cause], rung: Rung, policy: Policy) -> bool:
-    """Return whether the step may begin: the policy allows it, or an operator approved it."""
-    return policy.repair.mode == "Auto" or approval_for(session, causes, rung.step) is not None
+    """Return whether the step may begin: the policy allows it, or an operator approved it. In a
+    session of an NVLink domain an operator approves each step.
+    """
+    if policy.repair.mode == "Auto" and not requested_domain(session):
+        return True
+    return approval_for(session, causes, rung.step) is not None
 
 
 def requested_at(at: str, session: QuarantineView, now: float) -> float | None:

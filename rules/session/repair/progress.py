@@ -17,10 +17,11 @@ from rules.repair import adapter, ladder, objects
 from rules.repair.adapter import NewObject, Replacement
 from rules.repair.ladder import Step
 from rules.repair.objects import ObjectSeen, ReadState
+from rules.session import causes
 from rules.session import status as st
 from rules.session.case import Case, is_fresh, touched
 from rules.session.repair import endings, evidence, readiness, request, withdrawal
-from rules.session.repair.ladder import under_way
+from rules.session.repair.ladder import approval_for, under_way
 from rules.session.repair.readiness import Outlook
 from rules.session.repair.request import Call
 
@@ -180,6 +181,8 @@ def go_on(
         why = "its causes closed before it was needed"
         return _given_up(case, status, attempt, why)
     asks = readiness.is_wanted(case) and case.drains and wanted is not None
+    if causes.requested_domain(case.session):
+        asks = asks and approval_for(case.session, case.causes, attempt.step) is not None
     if not asks or wanted is None or wanted.adapter != attempt.adapter:
         why = "the policy or the operator no longer requests it"
         return _given_up(case, status, attempt, why)
