@@ -184,7 +184,8 @@ class NodeCycle(EdgePart):
             writes, postponed_s = self._writes.spread(session, decision)
             if decision.wake_at is not None:
                 # Steps after a postponed status wait for it.
-                due_s = max(postponed_s or 0.05, decision.wake_at - self._clock.now())
+                wait_s = 0.05 if postponed_s is None else min(postponed_s, 1.0)
+                due_s = max(wait_s, decision.wake_at - self._clock.now())
                 wake_s = due_s if wake_s is None else min(wake_s, due_s)
             if postponed_s is not None:
                 # The status of the drain is not stored yet: the drain continues meanwhile.

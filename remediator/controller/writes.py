@@ -6,6 +6,7 @@ sent in the background.
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from remediator.kube import resources
@@ -28,6 +29,8 @@ from rules.session.status import lost_fields, not_kept, not_recorded
 _LOG = structlog.get_logger()
 
 _STATUS_INTERVAL_S = 1.0
+# For the pods of a drain that have left. Most drains end before, and need no such write.
+_PROGRESS_INTERVAL_S = 5.0
 
 
 class Writes(EdgePart):
@@ -53,8 +56,9 @@ class Writes(EdgePart):
     def spread(
         self, session: QuarantineView | None, decision: d.Decision
     ) -> tuple[tuple[d.Write, ...], float | None]:
-        """Limit status writes to one per session and second; return the writes to send now and
-        the seconds until the postponed status, None if nothing is postponed.
+        """Limit status writes to one per session and second, and those of drain progress to one
+        in 5 s; return the writes to send now and the seconds until the postponed status, None if
+        nothing is postponed.
 
         Some status writes never wait: a new phase, the list of pods before their eviction, a
         repair, a test, and a quarantine. A status that the API server would store unchanged is not
@@ -70,7 +74,9 @@ class Writes(EdgePart):
             return silent, None
         phase = decision.status.phase if decision.status else ""
         written_at, written_phase = self._status_written.get(session.metadata.uid, (0.0, ""))
-        wait_s = written_at + _STATUS_INTERVAL_S - self._clock.elapsed()
+        progress = decision.status is not None and _is_progress(session.status, decision.status)
+        interval_s = _PROGRESS_INTERVAL_S if progress else _STATUS_INTERVAL_S
+        wait_s = written_at + interval_s - self._clock.elapsed()
         has_status = any(isinstance(w, d.WriteSessionStatus) for w in decision.writes)
         announces = decision.status is not None and memory.announced(decision.status.drain)
         begins = announces and not memory.announced(session.status.drain)
@@ -226,6 +232,15 @@ class Writes(EdgePart):
 
 def _on_node(write: WriteRepairObject) -> bool:
     return (write.address.api_version, write.address.resource) == ("v1", "nodes")
+
+
+def _is_progress(before: QuarantineStatus, after: QuarantineStatus) -> bool:
+    """Whether two statuses differ only in which pods of a drain have left."""
+    if before.drain is None or after.drain is None or before.drain == after.drain:
+        return False
+    if before.drain.blocked != after.drain.blocked:
+        return False
+    return msgspec.structs.replace(after, drain=before.drain, message=before.message) == before
 
 
 def _proof(status: QuarantineStatus) -> tuple[object, ...]:

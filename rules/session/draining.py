@@ -22,7 +22,15 @@ _TIME_OVER: Final = "the drain timeout has passed"
 
 
 def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
-    """Return the decision that starts evictions and the drain timeout."""
+    """Return the decision that starts evictions and the drain timeout.
+
+    The status of a first drain names its pods, so they are listed before. With a notice, the plan
+    needs the recorded start.
+    """
+    plan = case.seen.plan
+    lists_first = status.drain is None and not case.policy.drain.notice_s
+    if lists_first and plan is None:
+        return case.decision("ListPods", status, because=case.severity, evicting=Evicting.GO)
     status = st.with_refusal(status, case.now, None)
     before = status.drain or DrainStatus()
     chosen = scope_of(case)
@@ -41,6 +49,9 @@ def begin_drain(case: Case, status: QuarantineStatus) -> Decision:
         if kept := [f"{gang.key}: {gang.kept}" for gang in gangs if gang.kept]:
             evidence[causes.EVIDENCE_GANGS_KEPT] = kept
     status = touched(status, drain=drain, evidence=evidence)
+    if lists_first and plan is not None:
+        drain = plan.status(drain)
+        return _blocked_or_going(case, touched(status, drain=drain), drain, plan)
     sentence = messages.draining(drain, "")
     status = st.enter(status, Phase.DRAINING, sentence, case.now)
     return case.decision(

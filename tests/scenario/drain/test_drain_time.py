@@ -10,6 +10,21 @@ from tests.support.scenario.fleets import NODE, drain_of, evicted, fleet
 from tests.support.scenario.session_world import World
 
 
+def test_a_session_writes_its_status_once_a_phase() -> None:
+    world = fleet(drain={"settle": "1s"})
+    for number in range(4):
+        world.add_pod(f"web-{number}", NODE)
+    world.fail_until(NODE, "Quarantined")
+    world.heal_until_released(NODE)
+    statuses = [write.status for write in world.writes(d.WriteSessionStatus)]
+    phases = [status.phase for status in statuses]
+    assert phases == ["Marked", "Draining", "Quarantined", "Validating", "Released"]
+    drain = statuses[1].drain
+    assert drain is not None
+    assert len(drain.waiting.names) == 4, "listed before the first eviction"
+    assert drain_of(world).evicted == 4
+
+
 @pytest.mark.parametrize("absent", ["paused", "away"])
 def test_s46_a_bound_is_not_used_up_while_nothing_could_be_evicted(absent: str) -> None:
     world = fleet()

@@ -16,6 +16,8 @@ from remediator.kube.refusals import EventSender
 from remediator.world import Edge, World
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
+from rules.drain.drain_plan import DrainPlan
+from rules.drain.memory import DrainMemory
 from rules.policy.policy import Policy
 from rules.session.observation import Permit
 from tests.support.cluster.made import made
@@ -127,6 +129,6 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
             permit=lambda name: Permit(start=True, drain=True, unjudged=None),
             judged=lambda session: True,
             fleet_changed=lambda: None,
-            plan=lambda node: None,
+            plan=lambda node: DrainPlan(memory=DrainMemory()),
         ),
     )

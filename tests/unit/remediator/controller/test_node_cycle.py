@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from hack.sim.cluster.fleet.fleet_health import GPU_EVIDENCES
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, EVENTS
@@ -15,7 +16,16 @@ from rules.api import writes as d
 from rules.api.evidence import digest
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
-from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus, RepairAttempt
+from rules.api.quarantine import (
+    BlockedBy,
+    DrainStatus,
+    Mode,
+    PodNote,
+    Pods,
+    QuarantineSpec,
+    QuarantineStatus,
+    RepairAttempt,
+)
 from rules.policy.policy import Policy
 from rules.session.repair.evidence import recorded
 from rules.session.status import lost_fields
@@ -94,6 +104,36 @@ async def test_a_quarantine_is_written_with_its_status_and_event(setting):
     assert wait_s is not None
     together = (taint, record, event)
     assert writes.spread(session, decision(*together)) == (together, None)
+
+
+BLOCKED = DrainStatus(
+    waiting=Pods(named=(PodNote(name="a/b"),)),
+    blocked=(BlockedBy(pdb="a/p", pods=Pods(named=(PodNote(name="a/c"),))),),
+)
+
+
+@pytest.mark.parametrize(
+    ("after", "wait_s"),
+    [
+        ({"drain": replace(BLOCKED, evicted=1), "message": "1 evicted"}, 5.0),
+        ({"drain": replace(BLOCKED, evicted=1, blocked=())}, 1.0),
+        ({"message": "another"}, 1.0),
+        ({"reason": "Blocked"}, 1.0),
+    ],
+    ids=["progress", "a blocker", "the message alone", "another field"],
+)
+async def test_progress_of_a_drain_is_written_less_often(setting, after, wait_s):
+    writes = Writes(setting.edge(), lambda: None)
+    before = QuarantineStatus(phase="Draining", drain=BLOCKED)
+    session = QuarantineView(
+        metadata=ObjectMeta(name="s", uid="u"), spec=QuarantineSpec(node_name="n1"), status=before
+    )
+    status = replace(before, **after)
+    record = d.WriteSessionStatus(node="n1", name="s", resource_version="1", status=status)
+    decision = d.Decision(step="s", because="b", status=status, writes=(record,))
+    assert writes.spread(session, decision) == ((record,), None)
+    _, postponed_s = writes.spread(session, decision)
+    assert postponed_s == pytest.approx(wait_s, abs=0.5)
 
 
 @pytest.fixture
