@@ -115,6 +115,8 @@ class Drains(EdgePart):
             if drain.steered is evicting:
                 # The status may list the pods to evict now.
                 self._due.set()
+                if drain.unannounced and self._on_record(node):
+                    drain.changed.set()
                 return
             self._stop(node, drain)
         if self._group is None:
@@ -233,7 +235,8 @@ class Drains(EdgePart):
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)
-        if plan.notify and self._on_record(node):
+        drain.unannounced = bool(plan.notify) and not self._on_record(node)
+        if plan.notify and not drain.unannounced:
             refused = await self._notices.send(plan)
             if refused is not None:
                 drain.book(not_notified(drain.memory, refused))

@@ -29,6 +29,8 @@ class NodeDrain:
         self.memory = DrainMemory.resume(None if self.dry_run else session.status.drain)
         self.plan: DrainPlan | None = None
         self.wanted: tuple[d.EvictPod, ...] = ()
+        self.unannounced = False
+        """Whether notices wait until the stored status lists the pods."""
         self.failures = 0
         self.input: DrainInput | None = None
         """What the plan was made from."""

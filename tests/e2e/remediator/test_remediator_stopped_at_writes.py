@@ -51,7 +51,7 @@ budget:
 drain: {settle: 0s, gangWindow: 0s, unmanaged: Evict}
 release: {healthyFor: 0s}
 """
-NOTIFIES = AT_ONCE.replace("unmanaged: Evict", "unmanaged: Evict, notice: 2s")
+NOTIFIES = AT_ONCE.replace("unmanaged: Evict", "unmanaged: Evict, notice: 4s")
 STEPS = ["Pending", "Marked", "Draining", "Quarantined", "Validating", "Released"]
 
 
