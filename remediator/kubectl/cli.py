@@ -9,7 +9,7 @@ import sys
 from typing import Any, Final
 
 from remediator.kubectl import output, parser
-from remediator.kubectl.command import Answer, Command, CommandError, Terminal
+from remediator.kubectl.command import Answer, Command, CommandError, Run, Terminal
 from rules.text.printable import count, is_pasteable, printable
 
 INTERRUPTED: Final = 130
@@ -70,8 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _complete(top: argparse.ArgumentParser) -> None:
-    """Offer a shell what may come next, and GPU nodes where a node's name may stand; ends the
-    program.
+    """Offer a shell what may come next, with the names of GPU nodes and of NVLink domains; ends
+    the program.
     """
     import asyncio
 
@@ -80,12 +80,13 @@ def _complete(top: argparse.ArgumentParser) -> None:
     from argcomplete.io import warn
 
     from remediator.kubectl.cluster import connect
-    from rules.api.names import LABEL_GPUS
+    from rules.api.names import LABEL_GPUS, LABEL_NVLINK_DOMAIN
 
-    async def listed(options: argparse.Namespace) -> list[str]:
+    async def listed(options: argparse.Namespace, *, domains: bool) -> list[str]:
         async with connect(options, warn) as cluster:
-            found = await cluster.nodes(LABEL_GPUS)
-            return [node.name for node in found if is_pasteable(node.name)]
+            found = await cluster.nodes(LABEL_NVLINK_DOMAIN if domains else LABEL_GPUS)
+            named = {node.labels[LABEL_NVLINK_DOMAIN] if domains else node.name for node in found}
+            return sorted(filter(is_pasteable, named))
 
     class Nodes(BaseCompleter):
         def __call__(
@@ -93,10 +94,11 @@ def _complete(top: argparse.ArgumentParser) -> None:
         ) -> list[str]:
             if action.metavar == "FORMAT":
                 return [*parsed_args.command.forms, *output.PATHS]
-            if action.metavar not in {"NODE", "NODE|SESSION"}:
+            if action.metavar not in {"NODE", "NODE|SESSION", "DOMAIN"}:
                 return []
             try:
-                return asyncio.run(asyncio.wait_for(listed(parsed_args), COMPLETED_WITHIN_S))
+                asked = listed(parsed_args, domains=action.metavar == "DOMAIN")
+                return asyncio.run(asyncio.wait_for(asked, COMPLETED_WITHIN_S))
             except (CommandError, TimeoutError, OSError) as error:
                 warn(str(error))
                 return []
@@ -107,9 +109,12 @@ def _complete(top: argparse.ArgumentParser) -> None:
 def _check(options: argparse.Namespace) -> None:
     """SystemExit 64 for options that do not go together."""
     nodes, selector = getattr(options, "nodes", ()), getattr(options, "selector", None)
+    domain = getattr(options, "nvlink_domain", None)
     if nodes and selector:
         options.parser.error("name nodes or give --selector, not both")
-    if options.command.node and not nodes and not selector:
+    if domain and (nodes or selector):
+        options.parser.error("give --nvlink-domain without nodes and --selector")
+    if options.command.node and not nodes and not selector and not domain:
         options.parser.error("the following arguments are required: NODE")
     if options.acting_groups and not options.acting:
         options.parser.error("--as-group needs --as USER")
@@ -154,10 +159,16 @@ async def _answer(cluster: Any, options: argparse.Namespace, terminal: Terminal)
     from asyncio import CancelledError
 
     command: Command = options.command
-    carry_out = command.load()
+    carry_out: Run = command.load()
     if not command.node:
         return await carry_out(cluster, options, terminal)
-    names = list(dict.fromkeys(options.nodes)) or await _selected(cluster, options.selector)
+    domain = getattr(options, "nvlink_domain", None)
+    if domain:
+        names = await command.load(command.domain)(cluster, options, terminal)
+        if isinstance(names, str):
+            return names
+    else:
+        names = list(dict.fromkeys(options.nodes)) or await _selected(cluster, options.selector)
     answers: list[Answer] = []
     failed = 0
     for name in names:
@@ -175,9 +186,15 @@ async def _answer(cluster: Any, options: argparse.Namespace, terminal: Terminal)
                 terminal.say(line)
             raise
     if failed:
+        again = "; run the command again for the rest of the domain" if domain else ""
         raise CommandError(
-            f"{failed} of {count(len(names), 'node')} failed, the lines above say why",
+            f"{failed} of {count(len(names), 'node')} failed, the lines above say why{again}",
             report=_joined(answers),
+        )
+    if domain and command.writes:
+        answers.append(
+            f"NVLink domain {domain}: {command.name} requested for {count(len(names), 'node')}\n"
+            f"to follow: {parser.PROGRAM} why --nvlink-domain {domain}"
         )
     return _joined(answers)
 

@@ -89,6 +89,8 @@ class Command:
     """Formats of `-o`, in addition to jsonpath and custom-columns; none if it has no `-o`."""
     node: Literal["", "many", "pod"] = ""
     """Takes nodes or `--selector`, and runs once for each; `pod`: a pod as well."""
+    domain: str = ""
+    """Takes `--nvlink-domain`: the `module.function` that returns the nodes, or the answer."""
     selects: bool = False
     """Takes `--selector` although it does not run once for each node."""
     reason: Literal["", "required", "optional"] = ""
@@ -105,11 +107,10 @@ class Command:
     options: Sequence[dict[str, Any]] = field(default_factory=tuple)
     """Its own options, as `argparse.add_argument` takes them, with their names as `flags`."""
 
-    def load(self) -> Run:
-        """The function that carries the command out."""
-        module, _, function = self.run.rpartition(".")
-        found: Run = getattr(import_module(f"{__package__}.{module}"), function)
-        return found
+    def load(self, run: str = "") -> Any:
+        """The function that carries the command out, or the one named."""
+        module, _, function = (run or self.run).rpartition(".")
+        return getattr(import_module(f"{__package__}.{module}"), function)
 
 
 COMMANDS: Final = tuple(

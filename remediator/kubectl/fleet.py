@@ -14,8 +14,9 @@ from remediator.view import operators
 from rules.api import messages, names, quarantine
 from rules.api.nodes import HealthView, QuarantineView
 from rules.api.timestamps import TimeFormat
-from rules.fleet import node_health
+from rules.fleet import domain_session, node_health
 from rules.session import observation, status
+from rules.session.causes import requested_domain
 from rules.text.printable import count, printable
 
 _SEVERITY: Final = {"Unhealthy": 0, "Unknown": 1, "Degraded": 2, "Healthy": 3}
@@ -113,6 +114,7 @@ async def fleet(cluster: Cluster, options: argparse.Namespace, _: Terminal) -> A
     times = TimeFormat(now, absolute=wide)
     lines = [*above, *lines, *_breaker_lines(held.values(), times)]
     lines += operators.pause_lines(pauses, times)
+    lines += await _domain_lines(cluster, held.values(), sessions.values())
     shown = [row for row in rows if wide or row.notable]
     table = ["", _table(shown, held, wide=wide)] if shown else []
     return "\n".join([*map(printable, lines), *table])
@@ -130,6 +132,16 @@ def _breaker_lines(sessions: Iterable[QuarantineView], times: TimeFormat) -> lis
         f"({reason}): {message}"
         for (reason, message, until), nodes in sorted(held.items())
     ]
+
+
+async def _domain_lines(
+    cluster: Cluster, shown: Iterable[QuarantineView], sessions: Iterable[QuarantineView]
+) -> list[str]:
+    """Return a line for each NVLink domain that a shown session quarantines as a unit."""
+    domains = {requested_domain(one) for one in shown if observation.is_open(one)} - {""}
+    nodes = await cluster.nodes(names.LABEL_NVLINK_DOMAIN) if domains else []
+    found = [domain_session.progress(domain, sessions, nodes) for domain in sorted(domains)]
+    return [f"NVLink domain {its.domain}: {its.clause}" for its in found]
 
 
 def _totals(rows: Sequence[NodeSummary], sessions: Iterable[QuarantineView]) -> str:

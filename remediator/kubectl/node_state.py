@@ -12,7 +12,9 @@ from remediator.kubectl.cluster import Cluster
 from remediator.kubectl.command import CommandError
 from remediator.kubectl.in_force import Leadership
 from remediator.view import operators
+from rules.api import compute_domains as dra
 from rules.api import gpu_record, names, quarantine
+from rules.api.compute_domains import ComputeDomain
 from rules.api.gpu_record import RecordStatus, RecordView
 from rules.api.health import IncidentStatus
 from rules.api.nodes import AgentPod, FreshNode, HealthView, NodeView, PauseView, QuarantineView
@@ -25,7 +27,6 @@ from rules.session import exclusions, external, observation
 from rules.session.causes import CauseContext, actionable
 from rules.session.history import Opening, opening
 from rules.session.observation import NodeObservation, Staleness
-from rules.text.printable import count, printable
 
 T = TypeVar("T")
 _MOST_GPUS = 16
@@ -44,9 +45,7 @@ GPU_LABELS: Final[Mapping[str, str]] = {
 """Labels of a node with NVIDIA GPUs and their values, "" for any: those of the agent's DaemonSet.
 A node whose GPUs are given out by DRA alone has no GPU resource, and has one of these."""
 
-_COMPUTE_DOMAINS: Final = "/apis/resource.nvidia.com/v1beta1/computedomains"
-"""Source: kubernetes-sigs/dra-driver-nvidia-gpu, api/nvidia.com/resource/v1beta1."""
-_MOST_DOMAINS: Final = 8
+UNKNOWN_JOBS: Final = "ComputeDomains (list computedomains): which jobs use the NVLink domain"
 _RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 """Prefixes of the resources of full, shared and renamed GPUs, and of MIG devices."""
 
@@ -74,7 +73,7 @@ class NodeLook:
     """Whether a remediator is leader, and its status."""
     device_taints: Mapping[str, NodeTaints] = field(default_factory=dict)
     """Taints of devices that triggers of the policy match, by driver."""
-    compute_domains: tuple[str, ...] = ()
+    compute_domains: tuple[ComputeDomain, ...] = ()
     """The ComputeDomains whose jobs use the node's NVLink domain."""
     unknown: tuple[str, ...] = ()
     """What could not be read, and the right to ask for."""
@@ -207,10 +206,9 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     ]
     records = "records (get gpurecords): what failed again and again"
     kept = await allowed(_records(cluster, name, health), records) or ()
-    domains: Sequence[str] | None = ()
+    domains: Sequence[ComputeDomain] | None = ()
     if node is not None and names.LABEL_NVLINK_DOMAIN in node.labels:
-        what = "ComputeDomains (list computedomains): which jobs use the NVLink domain"
-        domains = await allowed(_compute_domains(cluster, name), what)
+        domains = await allowed(compute_domains(cluster, {name: node.labels}), UNKNOWN_JOBS)
     taints: Mapping[str, Mapping[str, NodeTaints]] = {}
     if policy.policy is not None and node is not None:
         taints = await tainted_devices.by_node(cluster, policy.policy.of(node.labels), name)
@@ -234,29 +232,19 @@ async def look_at(cluster: Cluster, name: str, *, namespace: str) -> NodeLook:
     )
 
 
-async def _compute_domains(cluster: Cluster, node: str) -> list[str]:
-    """Return `NAMESPACE/NAME (Ready, 16 nodes, this one NotReady)` of each ComputeDomain of
-    NVIDIA's DRA driver with this node; none where the API is not served.
+async def compute_domains(
+    cluster: Cluster, labels: Mapping[str, Mapping[str, str]]
+) -> tuple[ComputeDomain, ...]:
+    """Return the ComputeDomains of NVIDIA's DRA driver with one of these nodes; none where the API
+    is not served. `labels` are those of each node.
     """
     try:
-        found = await cluster.everything(_COMPUTE_DOMAINS, {})
+        found = await cluster.everything(dra.PATH, {})
     except CommandError as error:
         if error.forbidden:
             raise
-        return []
-    lines = []
-    for each in found:
-        metadata, status = each.get("metadata") or {}, each.get("status") or {}
-        nodes = [one for one in status.get("nodes") or () if isinstance(one, dict)]
-        here = next((one for one in nodes if one.get("name") == node), None)
-        if here is not None:
-            line = (
-                f"ComputeDomain {metadata.get('namespace')}/{metadata.get('name')} "
-                f"({status.get('status')}, {count(len(nodes), 'node')}, this one "
-                f"{here.get('status') or 'of unknown status'})"
-            )
-            lines.append(printable(line)[:300])
-    return sorted(lines)[:_MOST_DOMAINS]
+        return ()
+    return dra.used_on(found, labels)
 
 
 async def _records(

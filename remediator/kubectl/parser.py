@@ -62,6 +62,15 @@ def label_selector(text: str) -> str:
     return text
 
 
+def label_value(text: str) -> str:
+    """The value of a label; it becomes part of an object and of printed commands."""
+    from rules.api.object_name import is_label_value
+
+    if text and is_label_value(text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r:.80} cannot be the value of a label")
+
+
 def user_name(text: str) -> str:
     """The user to impersonate. An empty name, such as an unset variable, is an error."""
     if text.strip():
@@ -161,6 +170,9 @@ def _own(one: argparse.ArgumentParser, command: Command) -> None:
     if command.node or command.selects:
         about = "label selector for nodes, such as rack=a17,pool!=spare"
         one.add_argument("-l", "--selector", type=label_selector, metavar="LABELS", help=about)
+    if command.domain:
+        about = "all nodes of an NVLink domain (label gpuward.io/nvlink-domain)"
+        one.add_argument("--nvlink-domain", type=label_value, metavar="DOMAIN", help=about)
     if command.reason:
         required = command.reason == "required"
         about = "reason in one sentence, stored in the cluster"

@@ -50,7 +50,7 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
             f"{name} is being released, as {asked.by or 'an operator'} requested: a reason added "
             "now would end with the session; try again after the session has ended"
         )
-    room = await cluster.once("capacity", lambda: _capacity(cluster, options.namespace))
+    room = await capacity(cluster, options.namespace)
     warning = room.warning(name)
     waits = await in_force.blocker_of(cluster, options, node)
     if not options.yes:
@@ -64,9 +64,9 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         message=options.reason[:MAX_MESSAGE],
         by=by,
         at=timestamps.format_time(cluster.now()),
+        nvlink_domain=options.nvlink_domain or "",
     )
-    if name in room.selected:  # the next one that this command is about finds less room
-        room.book.take(room.selected[name])
+    room.take(name)  # the next one that this command is about finds less room
     if session is not None:
         stops = look.policy is not None and not drains_now(look, session)
         added = await join(cluster, session, cause, options.level, stops=stops)
@@ -83,6 +83,8 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
         },
     )
     opened = created["metadata"]["name"]
+    if options.nvlink_domain:
+        return f"{name}: session {opened} opened{waits}"
     return (
         f"{name}: session {opened} opened{waits}\n"
         + (f"{warning}\n" if warning else "")
@@ -275,6 +277,16 @@ class Capacity(NamedTuple):
             f"It exceeds the budget ({over}), which an operator may do. Automatic quarantines "
             "wait until nodes return."
         )
+
+    def take(self, node: str) -> None:
+        """Count the node as unavailable."""
+        if node in self.selected:
+            self.book.take(self.selected[node])
+
+
+async def capacity(cluster: Cluster, namespace: str) -> Capacity:
+    """Return the room that the budget has before the first node of a command."""
+    return await cluster.once("capacity", lambda: _capacity(cluster, namespace))
 
 
 async def _capacity(cluster: Cluster, namespace: str) -> Capacity:

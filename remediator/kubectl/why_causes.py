@@ -6,7 +6,7 @@ from typing import Final
 
 from remediator.kubectl.command import quoted
 from remediator.kubectl.node_state import NodeLook
-from rules.api import messages, names, quarantine, timestamps
+from rules.api import compute_domains, messages, names, quarantine, timestamps
 from rules.api.health import GpuStatus, HealthStatus, IncidentStatus
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Cause
@@ -37,7 +37,9 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
     causes = session.spec.causes if session else ()
     for cause in causes:
         if cause.source == "Human":
-            yield f"asked for by {cause.by or 'an operator'} ({cause.severity}): {cause.message}"
+            unit = f", with NVLink domain {cause.nvlink_domain}" if cause.nvlink_domain else ""
+            by = cause.by or "an operator"
+            yield f"asked for by {by} ({cause.severity}{unit}): {cause.message}"
     shown = active if wide else active[:SHOWN_INCIDENTS]
     at_first = {cause.incident: cause.reason for cause in causes if cause.incident}
     # A manual repair is not proposed while one is under way.
@@ -48,6 +50,8 @@ def cause_lines(look: NodeLook, session: QuarantineView | None, *, wide: bool) -
             incident, status, look.times, wide=wide, by_hand=by_hand, further=further,
             at_first=at_first.get(incident.id, ""), node=look.name,
         )  # fmt: skip
+        if incident.recommended_action == Action.RECOVER_IMEX_DOMAIN:
+            yield from _imex(look)
     if session is not None and _to_be_returned(session, active):
         yield f"for the vendor: kubectl gpuward evidence {look.name}"
     if len(active) > len(shown):
@@ -113,6 +117,19 @@ def _incident(
         yield f"  {command}"
     if printable.is_pasteable(incident.reason):
         yield f"  more: gpuward-agent explain {incident.reason}"
+
+
+def _imex(look: NodeLook) -> Iterator[str]:
+    """The command that restarts the IMEX daemons of each ComputeDomain of the node. gpuward does
+    not run it: the jobs of the ComputeDomain lose their shared memory.
+    """
+    for one in look.compute_domains:
+        if one.restart_command:
+            yield f"  restart of all IMEX daemons of {one.clause(look.name)}; its jobs fail:"
+            yield f"  {one.restart_command}"
+    if not look.compute_domains:
+        yield "  no ComputeDomain has the node; with IMEX on the host, on each node of the domain:"
+        yield f"  {compute_domains.HOST_COMMAND}"
 
 
 def _in_short(evidence: Sequence[str]) -> Sequence[str]:

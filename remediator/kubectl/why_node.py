@@ -19,6 +19,7 @@ from rules.session import causes, exclusions, halts, isolation, observation
 from rules.session.history import NotOpened, Opening
 from rules.session.repair import ladder
 from rules.session.status import blocked_by
+from rules.text.printable import is_pasteable
 
 OVERDUE_S: Final = 60.0
 """A session opens within seconds of a health status, another leader within twenty."""
@@ -54,7 +55,10 @@ def domain_lines(look: NodeLook) -> Iterator[str]:
     """The NVLink domain of the node and the jobs that use it."""
     if look.node is not None and (domain := look.node.labels.get(names.LABEL_NVLINK_DOMAIN)):
         yield f"NVLink domain {domain}"
-        yield from look.compute_domains
+        yield from (one.clause(look.name) for one in look.compute_domains)
+    asked = causes.requested_domain(look.session) if look.session is not None else ""
+    if is_pasteable(asked):
+        yield f"quarantined as a unit: kubectl gpuward why --nvlink-domain {asked}"
 
 
 def device_lines(session: QuarantineView | None) -> Iterator[str]:

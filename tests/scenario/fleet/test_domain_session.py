@@ -302,3 +302,14 @@ def test_a_step_that_was_planned_before_the_request_is_withdrawn() -> None:
     world.restart()
     world.run(120)
     assert world.asked() == []
+
+
+def test_no_step_repairs_a_node_whose_imex_domain_has_to_be_recovered() -> None:
+    world = RepairWorld(nodes=6)
+    world.incident("n0", "RecoveryActionIMEXDomain", severity="Degraded")
+    (incident,) = world.healths["n0"]["status"]["incidents"]
+    incident["recommendedAction"] = "RecoverIMEXDomain"
+    world.run(300, step=5)
+    assert world.phase("n0") == "Quarantined"
+    assert world.asked() == []
+    assert world.condition("n0", "NeedsHuman") == "NoStepLeft"

@@ -53,6 +53,8 @@ def fill(hosted: HostedServer) -> None:
         "spec": {},
     }
     load(hosted, r.LEASES, lease)
+    rack = {"metadata": {"name": "rack", "labels": {"gpuward.io/nvlink-domain": "DOMAIN"}}}
+    load(hosted, r.NODES, {"apiVersion": "v1", "kind": "Node", **rack})
 
 
 @pytest.fixture(scope="module")

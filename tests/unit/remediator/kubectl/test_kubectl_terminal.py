@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from hack.sim.cluster.resource import NODES
+from hack.sim.cluster.server import HostedServer
 from remediator.kubectl.command import COMMANDS, labelled, table
 from rules.repair.ladder import LADDER
-from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster, run_command
-from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY
+from tests.support.remediator.kubectl_cluster import (
+    REPOSITORY,
+    Kubectl,
+    cluster,
+    load,
+    run_command,
+)
+from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, node
 
 
 @pytest.mark.parametrize(
@@ -125,6 +133,18 @@ def test_commands_options_and_nodes_are_offered(fleet: Kubectl, tmp_path: Path) 
         if nodes := offered(tmp_path, fleet.kubeconfig, "why", "gpu-"):
             break
     assert {BLOCKED, HEALTHY} <= nodes
+
+
+def test_the_nvlink_domains_of_the_nodes_are_offered(tmp_path: Path) -> None:
+    def fill(hosted: HostedServer) -> None:
+        for name, domain in (("a", "d1"), ("b", "d1"), ("c", "d2")):
+            load(hosted, NODES, node(name, labels={"gpuward.io/nvlink-domain": domain}))
+
+    with cluster(tmp_path, fill) as kubectl:
+        for _ in range(10):  # names are offered within two seconds or not at all
+            if found := offered(tmp_path, kubectl.kubeconfig, "release", "--nvlink-domain", ""):
+                break
+    assert found == {"d1", "d2"}
 
 
 def test_a_cluster_that_is_away_offers_no_node_and_no_error(tmp_path: Path) -> None:

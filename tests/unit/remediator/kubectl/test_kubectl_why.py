@@ -1,5 +1,6 @@
 """`kubectl gpuward why`: short, bounded, and a reason for every silence."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_looks import NAME, SESSION, look, summary
 from tests.support.remediator.kubectl_objects import (
+    HEALTHS,
     HEALTHY,
     NOW,
     QUARANTINES,
@@ -283,8 +285,24 @@ def test_the_jobs_of_the_nvlink_domain_are_named(tmp_path: Path) -> None:
             }
             load(hosted, domains, body)
 
+        incident: Object = {"id": "i-1", "reason": "RecoveryActionIMEXDomain"}
+        incident |= {"severity": "Degraded"} | {
+            "recommendedAction": "RecoverIMEXDomain",
+            "active": True,
+        }
+        for name in ("gpu-1", "gpu-3"):
+            load(hosted, HEALTHS, gpu_health(name, incidents=[incident]))
+        load(hosted, r.NODES, node("gpu-3"))
+
     with cluster(tmp_path, fill_domain) as kubectl:
         _, out, _ = kubectl("why", "gpu-1")
+        _, domain, _ = kubectl("why", "--nvlink-domain", "d1")
+        _, alone, _ = kubectl("why", "gpu-3")
+    restarts = r"  kubectl delete pods -A -l resource.nvidia.com/computeDomain=[0-9a-f-]{36}\n"
+    assert "restart of all IMEX daemons of ComputeDomain default/llm" in out
+    assert len(re.findall(restarts, out)) == 1
+    assert "jobs     ComputeDomain default/llm (NotReady, 2 nodes)" in domain
+    assert "systemctl restart nvidia-imex" in alone
     assert "domain   NVLink domain d1" in out
     assert "ComputeDomain default/llm (NotReady, 2 nodes, this one NotReady)" in out
     assert "default/other" not in out
