@@ -49,6 +49,12 @@ MEANINGS = {
     "ANNOTATION_DRAIN_AT": "on a pod: when a drain evicts it at the earliest (remediator)",
     "CONDITION_DRAIN_PLANNED": "pod condition: True until the eviction; False if the drain leaves "
     "the pod (remediator)",
+    "CONDITION_MAINTENANCE_PLANNED": "node condition of Kubernetes, with `drain.nodeConditions`: "
+    "True from the quarantine until the repair ends (remediator)",
+    "CONDITION_DRAIN_IN_PROGRESS": "node condition of Kubernetes, with `drain.nodeConditions`: "
+    "True while pods are evicted (remediator)",
+    "CONDITION_DRAINED": "node condition of Kubernetes, with `drain.nodeConditions`: True from "
+    "the end of the drain until the release (remediator)",
     "ANNOTATION_MOVED": "labels that moved pods off the GPUs before a reset, to be "
     "restored (remediator)",
     "ANNOTATION_SCALE_DOWN_DISABLED": "set with the taint and cordon; the release "

@@ -15,6 +15,7 @@ from remediator.controller.drains import Drains
 from remediator.controller.fleet import Fleet
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from remediator.controller.housekeeping import Housekeeping, NewNodeTests
+from remediator.controller.lifecycle import DrainConditions
 from remediator.controller.loop import ControlLoop, WorkQueue
 from remediator.controller.node_cycle import CycleReads, NodeCycle
 from remediator.controller.node_reads import NodeReads
@@ -172,6 +173,7 @@ class Replica:
         self.scout = GangScout(edge, reader, kueue, pod_groups, fleet_changed=self.fleet.changed)
         self.housekeeping = Housekeeping(edge, publishers=publishers)
         self.records = RecordKeeping(edge)
+        self.drain_conditions = DrainConditions(edge)
         self.new_node_tests = NewNodeTests(edge)
         self.world.learned = self._session_learned
         listeners.node = self._node_changed
@@ -219,6 +221,7 @@ class Replica:
             keep("housekeeping", self.housekeeping.run),
             keep("new_nodes", self.new_node_tests.run),
             keep("records", self.records.run),
+            keep("lifecycle", self.drain_conditions.run),
         ]
 
     def page_source(self) -> LiveSource:

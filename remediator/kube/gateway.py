@@ -350,6 +350,8 @@ def _disruptions(write: d.Write) -> bool:
     """Whether this eviction, notice, repair request or device taint is disruptive; other kinds are
     False.
     """
+    if isinstance(write, d.SetDrainConditions):
+        return write.reports
     kinds = d.EvictPod | d.NotifyPod | SetRepairCondition | WriteRepairObject | TaintDevice
     return isinstance(write, kinds) and write.disruptive
 

@@ -34,6 +34,7 @@ PARTS: Final = (
     "housekeeping",
     "new_nodes",
     "maintenance",
+    "lifecycle",
     "election",
     "policy",
     "watch",

@@ -25,11 +25,12 @@ from remediator.kubectl.cluster import GROUP_PATH, Cluster
 from remediator.kubectl.command import Answer, CommandError, Terminal
 from remediator.kubectl.preflight_policies import Finding
 from rules.api import messages
-from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR
+from rules.api.names import API_VERSION, COMPONENT_REMEDIATOR, CONDITION_DRAINED
 from rules.api.nodes import NodeView
 from rules.drain import node_room
 from rules.policy import components, reader
 from rules.policy.policy import Policy
+from rules.repair.component import UNKNOWN_POLICY
 from rules.text.printable import printable
 
 OK: Final = "ok"
@@ -136,7 +137,7 @@ async def checks(cluster: Cluster, policy: Policy, namespace: str) -> list[Check
             ("agents", partial(_agents, cluster, policy, agents, namespace)),
             ("leader", partial(_leader, cluster, namespace)),
             ("permissions", partial(_permissions, cluster, policy, namespace, user)),
-            ("admission policies", partial(_admission, cluster)),
+            ("admission policies", partial(_admission, cluster, policy)),
             ("repair", partial(_repair, cluster, policy, namespace, user)),
             ("device taints", partial(_devices, cluster, policy, user)),
             ("test under load", partial(_validation, cluster, policy, namespace, user)),
@@ -290,7 +291,7 @@ async def _permissions(cluster: Cluster, policy: Policy, namespace: str, user: s
     return [*one("permissions", f"{lacks}; {remedy}", FAIL), *silent]
 
 
-async def _admission(cluster: Cluster) -> list[Check]:
+async def _admission(cluster: Cluster, policy: Policy) -> list[Check]:
     """RBAC alone lets one agent write about every node: the policies hold it to its own."""
     policies = await preflight_repair.by_name(cluster, "validatingadmissionpolicies")
     bindings = await preflight_repair.by_name(cluster, "validatingadmissionpolicybindings")
@@ -301,10 +302,16 @@ async def _admission(cluster: Cluster) -> list[Check]:
         if (spec := specs.get(name, {})).get("policyName") != name
         or "Deny" not in (spec.get("validationActions") or ())
     ]
+    unnamed: list[Check] = []
+    asked = any(one.drain.node_conditions for one in policy.policies)
+    if asked and CONDITION_DRAINED not in str(policies.get(UNKNOWN_POLICY, {}).get("spec")):
+        why = f"{UNKNOWN_POLICY} does not name the conditions of drain.nodeConditions"
+        unnamed = one("node conditions", f"{why}; apply component {components.LIFECYCLE}")
     if not idle:
-        return one("admission policies", "all policies of base are in force", OK)
+        return [*one("admission policies", "all policies of base are in force", OK), *unnamed]
     why = "without them a compromised agent or node can write to objects of other nodes"
-    return one("admission policies", f"not in force: {', '.join(idle)}; {why}, {_MANIFESTS}")
+    text = f"not in force: {', '.join(idle)}; {why}, {_MANIFESTS}"
+    return [*one("admission policies", text), *unnamed]
 
 
 async def _repair(cluster: Cluster, policy: Policy, namespace: str, user: str) -> list[Check]:

@@ -215,7 +215,8 @@ def _touched(node: NodeView) -> bool:
 def _conditions(node: NodeView) -> list[str]:
     """Types of the conditions that our programs set on it."""
     asked = (kind for kind in adapter.REPAIR_CONDITIONS if withdrawal.is_our_request(node, kind))
-    return [*(kind for kind in CONDITIONS if node.condition(kind)), *asked]
+    drains = (c.type for c in node.status.conditions if c.is_drain_report)
+    return [*(kind for kind in CONDITIONS if node.condition(kind)), *asked, *drains]
 
 
 async def _clean(cluster: Cluster, name: str, turns: asyncio.Semaphore) -> tuple[str, str]:

@@ -57,6 +57,18 @@ ANNOTATION_REPAIR = f"{PREFIX}/repair"
 ANNOTATION_DRAIN_AT = f"{PREFIX}/drain-at"
 CONDITION_DRAIN_PLANNED = f"{PREFIX}/DrainPlanned"
 
+# Node conditions of Kubernetes that report a drain, and the reason with which gpuward sets them.
+CONDITION_MAINTENANCE_PLANNED = "MaintenancePlanned"
+CONDITION_DRAIN_IN_PROGRESS = "DrainInProgress"
+CONDITION_DRAINED = "Drained"
+DRAIN_CONDITIONS = (
+    CONDITION_MAINTENANCE_PLANNED,
+    CONDITION_DRAIN_IN_PROGRESS,
+    CONDITION_DRAINED,
+)
+REASON_QUARANTINE = "GPUNodeQuarantine"
+REASON_WITHDRAWN = "GPUNodeQuarantineOver"
+
 # The labels that the remediator changed to free the GPUs, with their prior values.
 ANNOTATION_MOVED = f"{PREFIX}/moved"
 

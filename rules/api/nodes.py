@@ -45,6 +45,12 @@ class NodeCondition(View, frozen=True, kw_only=True):
     last_heartbeat_time: str | None = None
     last_transition_time: str | None = None
 
+    @property
+    def is_drain_report(self) -> bool:
+        """Whether gpuward set it for a drain (`rules.session.lifecycle`)."""
+        ours = {names.REASON_QUARANTINE, names.REASON_WITHDRAWN}
+        return self.type in names.DRAIN_CONDITIONS and self.reason in ours
+
 
 class NodeInfo(View, frozen=True, kw_only=True):
     """The machine's boot, as the kubelet reports it."""

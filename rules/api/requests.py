@@ -38,7 +38,7 @@ DEPLOYMENT = "gpuward-remediator"
 _EVENT_BYTES = 1024
 """An Event with a longer message is refused."""
 
-_NodeCondition = d.SetNodeUnknown | SetRepairCondition | SetValidated
+_NodeCondition = d.SetNodeUnknown | SetRepairCondition | SetValidated | d.SetDrainConditions
 _AnyCondition = _NodeCondition | d.SetDisruptionTarget | d.NotifyPod
 
 
@@ -106,6 +106,12 @@ def request(write: d.Write) -> Request:
             return _node_condition(
                 write, names.CONDITION_VALIDATED, value, reason, {"uid": write.node_uid}
             )
+        case d.SetDrainConditions():
+            conditions = []
+            for kind, holds in write.states:
+                reason = names.REASON_QUARANTINE if holds else names.REASON_WITHDRAWN
+                conditions.append(_node_state(write, kind, _status_value(holds), reason))
+            return _conditioned(_node(write), {"uid": write.node_uid}, *conditions)
         case d.EmitEvent():
             path = f"/api/v1/namespaces/{object_name.segment(write.namespace)}/events"
             return Request(method="POST", path=path, body=_event(write))
@@ -182,13 +188,13 @@ def _pod_request(
         case d.DeletePod():
             return _delete(path, write.uid, gracePeriodSeconds=write.grace_s)
         case d.SetDisruptionTarget():
-            condition = _condition(write, "DisruptionTarget", "True", "GPUNodeQuarantine")
+            condition = _condition(write, "DisruptionTarget", "True", names.REASON_QUARANTINE)
             # A different UID in the patch is refused, which makes it a precondition.
             return _conditioned(path, {"uid": write.uid}, condition)
         case d.NotifyPod():
             value, reason, at = "False", "DrainWithdrawn", None
             if write.drain_at is not None:
-                value, reason = "True", "GPUNodeQuarantine"
+                value, reason = "True", names.REASON_QUARANTINE
                 at = timestamps.format_time(write.drain_at)
             condition = _condition(write, names.CONDITION_DRAIN_PLANNED, value, reason)
             # One write for both: the right to patch pods/status cannot change a pod's spec.
@@ -212,18 +218,25 @@ def _condition(write: _AnyCondition, kind: str, status: str, reason: str) -> dic
     }
 
 
-def _conditioned(path: str, metadata: dict[str, Any], condition: dict[str, str]) -> Request:
+def _conditioned(path: str, metadata: dict[str, Any], *conditions: dict[str, str]) -> Request:
     """Return a strategic merge patch, which keeps other conditions; a different UID is refused."""
-    body = {"metadata": metadata, "status": {"conditions": [condition]}}
+    body = {"metadata": metadata, "status": {"conditions": [*conditions]}}
     return Request(method="PATCH", path=f"{path}/status", content_type=STRATEGIC_PATCH, body=body)
 
 
 def _node_condition(
     write: _NodeCondition, kind: str, status: str, reason: str, metadata: dict[str, Any]
 ) -> Request:
-    condition = _condition(write, kind, status, reason)
-    condition["lastHeartbeatTime"] = timestamps.format_time(write.at)
-    return _conditioned(f"/api/v1/nodes/{object_name.segment(write.node)}", metadata, condition)
+    return _conditioned(_node(write), metadata, _node_state(write, kind, status, reason))
+
+
+def _node_state(write: _NodeCondition, kind: str, status: str, reason: str) -> dict[str, str]:
+    at = timestamps.format_time(write.at)
+    return {**_condition(write, kind, status, reason), "lastHeartbeatTime": at}
+
+
+def _node(write: _NodeCondition) -> str:
+    return f"/api/v1/nodes/{object_name.segment(write.node)}"
 
 
 def _status_value(value: bool) -> str:

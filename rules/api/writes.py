@@ -213,6 +213,25 @@ class NotifyPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetDrainConditions:
+    """Set the Node lifecycle conditions of a drain, or withdraw them; UID precondition."""
+
+    disruptive: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    session: str
+    states: tuple[tuple[str, bool], ...]
+    """Each type to set, and whether to True."""
+    at: float
+    message: str
+
+    @property
+    def reports(self) -> bool:
+        """Whether it sets a condition to True."""
+        return any(value for _, value in self.states)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePod:
     """Force-delete the pod by policy; UID precondition, a grace period of at least one second."""
 
@@ -301,6 +320,7 @@ Write = (
     | EvictPod
     | SetDisruptionTarget
     | NotifyPod
+    | SetDrainConditions
     | DeletePod
     | EmitEvent
 )

@@ -15,6 +15,7 @@ from rules.repair.component import OWN, actions_of, component, folder_of, needs_
 
 DEVICES: Final = "devices"
 FORCE: Final = "force"
+LIFECYCLE: Final = "lifecycle-conditions"
 NOTICE: Final = "notice"
 VALIDATE: Final = "validate"
 ANY: Final = "*"
@@ -59,6 +60,7 @@ NEEDS: Final = (
         components={ANY: NOTICE},
         unless=((("drain", "notice"), tuple(f"0{unit}" for unit in ("s", "ms", "m", "h", "d"))),),
     ),
+    Need(path=("drain", "nodeConditions"), components={"true": LIFECYCLE}),
     # Auto tests only if the component is installed.
     Need(path=("validate", "provider"), components={"Job": VALIDATE}),
     Need(

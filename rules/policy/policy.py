@@ -94,6 +94,8 @@ class Drain(Section, frozen=True, kw_only=True):
     gang_window_s: Seconds = msgspec.field(name="gangWindow", default=Seconds(30))
     notice_s: Seconds = msgspec.field(name="notice", default=Seconds(0))
     """How long before the first eviction each pod that leaves is notified; 0: not at all."""
+    node_conditions: bool = False
+    """Report the drain as Node conditions MaintenancePlanned, DrainInProgress and Drained."""
     unmanaged: Literal["Report", "Evict"] = "Report"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rules.api import resource_slices, timestamps
 from rules.api.health import IncidentStatus
-from rules.api.nodes import NodeView
+from rules.api.nodes import NodeCondition, NodeView
 from rules.api.quarantine import Cause
 from rules.api.resource_slices import NodeTaints, TaintedDevice
 from rules.policy.external import ExternalTrigger, Match
@@ -119,7 +119,7 @@ def holds(
     if node is None:
         return True
     if trigger.match.kind == "condition":
-        found = node.condition(trigger.match.name)
+        found = _condition(node, trigger.match.name)
         return found is not None and found.status not in _opposites(trigger.match.value)
     if trigger.match.kind == "deviceTaint":
         known = taints.get(trigger.match.driver, resource_slices.UNKNOWN)
@@ -192,7 +192,7 @@ def _matches_of(
     match = trigger.match
     since: float | None = None
     if match.kind == "condition":
-        found = node.condition(match.name)
+        found = _condition(node, match.name)
         if found is None or found.status != match.value or not _has_reason(found.reason, match):
             return
         if match.reason is None:
@@ -244,6 +244,12 @@ def _matches_of(
         since = None
     evidence = f"Node {evidence}"[:512]
     yield _Match(trigger=trigger, id=_id(node.uid, trigger), evidence=evidence, since=since)
+
+
+def _condition(node: NodeView, kind: str) -> NodeCondition | None:
+    """Return the node's condition; None for a report of a drain of gpuward, which is no cause."""
+    found = node.condition(kind)
+    return None if found is not None and found.is_drain_report else found
 
 
 def _has_reason(reason: str, match: Match) -> bool:

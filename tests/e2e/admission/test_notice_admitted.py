@@ -1,6 +1,7 @@
-"""Component notice on a real API server: notices pass, other changes of pods do not.
+"""Components notice and lifecycle-conditions on a real API server: what they allow, and no more.
 
-tests/unit/daemonset/test_notice_component.py shows each decision. These need KUBEBUILDER_ASSETS.
+tests/unit/daemonset/test_notice_component.py and test_lifecycle_component.py show each decision.
+These need KUBEBUILDER_ASSETS.
 """
 
 import os
@@ -11,13 +12,13 @@ import pytest
 
 from hack.sim.cluster.client import HttpClient, Object
 from hack.sim.cluster.errors import ApiError
-from hack.sim.cluster.resource import PODS
+from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.control_plane import ASSETS
 from hack.sim.manifests import post_manifests, read_manifests, with_component
 from rules.api import names
 from rules.api.refusal import ErrorKind, error_kinds
 from rules.api.requests import STRATEGIC_PATCH, request
-from rules.api.writes import NotifyPod, SetDisruptionTarget
+from rules.api.writes import NotifyPod, SetDisruptionTarget, SetDrainConditions
 from tests.support.cluster.either_cluster import Cluster, a_cluster
 from tests.support.cluster.manifest_builds import DAEMONSET
 
@@ -34,7 +35,9 @@ pytestmark = [
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    objects = with_component(read_manifests(DAEMONSET), DAEMONSET / "components" / "notice")
+    objects = read_manifests(DAEMONSET)
+    for name in ("notice", "lifecycle-conditions"):
+        objects = with_component(objects, DAEMONSET / "components" / name)
     async with a_cluster(secure=True) as found:
         await post_manifests(found.client, objects, namespace=OURS)
         await found.add_nodes(NODE)
@@ -96,3 +99,38 @@ async def test_a_notice_is_written_and_withdrawn_and_nothing_else_of_a_pod(
             await written(remediator, other)
         kinds = error_kinds(str(refused.value))
         assert ErrorKind.OTHER_UID in kinds, "the UID is a precondition"
+
+
+async def test_a_drain_is_reported_on_a_quarantined_node_and_withdrawn(cluster: Cluster) -> None:
+    uid = (await cluster.node(NODE))["metadata"]["uid"]
+    token = await cluster.plane.service_account_token(OURS, "gpuward-remediator")
+    async with cluster.plane.client_of(token) as remediator:
+
+        async def report(kind: str, holds: bool, *, dry_run: bool = False) -> str:
+            write = SetDrainConditions(
+                node=NODE, node_uid=uid, session="s", states=((kind, holds),), at=0.0, message="m"
+            )
+            try:
+                await remediator.patch(
+                    NODES, NODE, request(write).body,
+                    subresource="status", content_type=STRATEGIC_PATCH, dry_run=dry_run,
+                )  # fmt: skip
+            except ApiError as error:
+                return str(error)
+            return ""
+
+        async def in_force() -> bool:
+            return "report a drain" in await report("Drained", True, dry_run=True)
+
+        await cluster.until(in_force, "no report about a node in service")
+        note = {"metadata": {"annotations": {names.ANNOTATION_SESSION: "{}"}}}
+        await cluster.client.patch(NODES, NODE, note)
+        for kind in names.DRAIN_CONDITIONS:
+            assert await report(kind, True) == ""
+        assert "no condition but" in await report("MaintenanceInProgress", True)
+        for kind in names.DRAIN_CONDITIONS:
+            assert await report(kind, False) == ""
+        found = {
+            c["type"]: c["status"] for c in (await cluster.node(NODE))["status"]["conditions"]
+        }
+        assert {found[kind] for kind in names.DRAIN_CONDITIONS} == {"False"}

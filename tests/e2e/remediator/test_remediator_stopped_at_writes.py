@@ -16,6 +16,7 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet import Pool
 from hack.sim.cluster.fleet.fleet_health import XID_79
 from hack.sim.cluster.resource import PODS
+from rules.api.names import DRAIN_CONDITIONS
 from tests.support.cluster.either_cluster import Cluster
 from tests.support.remediator.remediator_process import (
     UNTAINTED,
@@ -51,7 +52,9 @@ budget:
 drain: {settle: 0s, gangWindow: 0s, unmanaged: Evict}
 release: {healthyFor: 0s}
 """
-NOTIFIES = AT_ONCE.replace("unmanaged: Evict", "unmanaged: Evict, notice: 4s")
+NOTIFIES = AT_ONCE.replace(
+    "unmanaged: Evict", "unmanaged: Evict, notice: 4s, nodeConditions: true"
+)
 STEPS = ["Pending", "Marked", "Draining", "Quarantined", "Validating", "Released"]
 
 
@@ -109,6 +112,14 @@ async def test_killed_at_each_write_of_a_session_it_ends_it_as_if_nothing_had_ha
             stop = faults.at_write(number, one.kill, agent=AGENT, path=NO_LEASE, after=after)
             session = await one_session(cluster, node, one.revive)
             await as_if_nothing_had_happened(cluster, session)
+
+            async def withdrawn(node=node) -> bool:
+                one.revive()
+                found = (await cluster.node(node))["status"]["conditions"]
+                kinds = [c["type"] for c in found if c["status"] == "True"]
+                return not set(kinds) & set(DRAIN_CONDITIONS)
+
+            await cluster.until(withdrawn, f"no drain reported on {node}")
             faults.clear()
             if not stop.hits:
                 break
@@ -119,6 +130,8 @@ async def test_killed_at_each_write_of_a_session_it_ends_it_as_if_nothing_had_ha
     ]
     notices = [r for r in notices if r.path.endswith("/status")]
     assert bool(notices) == (policy == NOTIFIES)
+    reports = [r for r in cluster.plane.requests.mutations if b'"Drained"' in r.body]
+    assert bool(reports) == (policy == NOTIFIES)
     assert not one.logged("Traceback")
 
 

@@ -35,7 +35,7 @@ REPAIR_COMPONENTS = tuple(
     folder_of(name) for name, adapter in ADAPTERS.items() if needs_component(actions_of(adapter))
 )
 """One for each adapter of `rules.repair.adapter` that needs a permission."""
-OTHER_COMPONENTS = ("preempting", "pod-resources", "devices", "notice")
+OTHER_COMPONENTS = ("preempting", "pod-resources", "devices", "notice", "lifecycle-conditions")
 """What changes one object and combines with everything."""
 OLDEST_MINOR = 27
 

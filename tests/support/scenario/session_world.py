@@ -120,6 +120,7 @@ class World(Watches):
             replica.elector.run(),
             replica.fleet.run(),
             replica.drains.run(),
+            replica.drain_conditions.run(),
             replica.loop.run(),
             replica.scout.run(),
             replica.maintenance.run(),

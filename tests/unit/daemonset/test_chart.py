@@ -178,6 +178,7 @@ def test_an_invalid_value_is_denied(wrong: str) -> None:
         ("policy.repair.steps.ResetGPU.adapter=ResetGPUJob", "repairResetGpuJob"),
         ("policy.drain.onTimeout=Force", "force"),
         ("policy.drain.notice=10m", "notice"),
+        ("policy.drain.nodeConditions=true", "lifecycleConditions"),
         ("policy.validate.provider=Job", "validate"),
         ("policy.validate.newNodes=true", "validate"),
     ],

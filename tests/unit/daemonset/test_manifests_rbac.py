@@ -43,6 +43,9 @@ ORDINARY: list[d.Write] = [
     d.RelabelNode(node="n", node_uid="u", session="s", patch={}),
     d.SetNodeUnknown(node="n", node_uid="u", resource_version="1", at=0.0, message="m"),
     d.SetHealthSilent(node="n", resource_version="1", since=""),
+    d.SetDrainConditions(
+        node="n", node_uid="u", session="s", states=(("Drained", True),), at=0.0, message="m"
+    ),
     SetRepairCondition(
         node="n",
         node_uid="u",

@@ -265,6 +265,16 @@ def test_a_notice_without_its_component_is_reported(tmp_path: Path, there: bool)
     assert there or "apply component notice" in found["notice"]
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "installed"])
+def test_node_conditions_without_their_component_are_reported(tmp_path: Path, there: bool) -> None:
+    chosen = component(*(["lifecycle-conditions"] if there else []))
+    fill = having(chosen, "{mode: Enforce, drain: {nodeConditions: true}}")
+    with cluster(tmp_path, fill, **ADMIN) as kubectl:
+        found = lines(kubectl)[1]
+    assert ("node conditions" in found) != there
+    assert there or "apply component lifecycle-conditions" in found["node conditions"]
+
+
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """A cluster whose definitions lack two fields of this release."""

@@ -15,7 +15,12 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Caller
 from hack.sim.cluster.server import HostedServer
 from remediator.kubectl import uninstall
-from rules.api.names import CONDITION_VALIDATED
+from rules.api.names import (
+    CONDITION_VALIDATED,
+    DRAIN_CONDITIONS,
+    REASON_QUARANTINE,
+    REASON_WITHDRAWN,
+)
 from rules.api.nodes import FreshNode
 from rules.api.quarantine_taint import quarantine_patch
 from rules.repair.adapter import REPAIR_CONDITIONS
@@ -155,7 +160,12 @@ def storm(kubectl: Kubectl) -> None:
         {"type": kind, "status": "True", "reason": "x", "message": NOT_ASKED}
         for kind in (CONDITION_VALIDATED, *REPAIR_CONDITIONS)
     ]
-    conditions = [condition, degraded, *others]
+    reasons = (REASON_QUARANTINE, REASON_QUARANTINE, REASON_WITHDRAWN)
+    drains = [
+        {"type": kind, "status": str(reason == REASON_QUARANTINE), "reason": reason}
+        for kind, reason in zip(DRAIN_CONDITIONS, reasons, strict=True)
+    ]
+    conditions = [condition, degraded, *others, *drains]
     body = {"metadata": {"labels": labels}, "status": {"conditions": conditions}}
     for name in BEFORE:
         path = f"/api/v1/nodes/{name}"

@@ -190,6 +190,37 @@ WRITES: list[Any] = [
         id="notice",
     ),
     pytest.param(
+        d.SetDrainConditions(
+            node="n0",
+            node_uid="u0",
+            session="s1",
+            at=0.0,
+            message="why",
+            states=(("Drained", True), ("DrainInProgress", False)),
+        ),
+        "PATCH /api/v1/nodes/n0/status",
+        {
+            "metadata": {"uid": "u0"},
+            "status": {
+                "conditions": [
+                    {
+                        "type": kind,
+                        "status": status,
+                        "reason": reason,
+                        "message": "why",
+                        "lastTransitionTime": "1970-01-01T00:00:00Z",
+                        "lastHeartbeatTime": "1970-01-01T00:00:00Z",
+                    }
+                    for kind, status, reason in (
+                        ("Drained", "True", "GPUNodeQuarantine"),
+                        ("DrainInProgress", "False", "GPUNodeQuarantineOver"),
+                    )
+                ]
+            },
+        },
+        id="drain-conditions",
+    ),
+    pytest.param(
         d.DeletePod(**POD, grace_s=1, by_policy="drain.onTimeout: Force"),
         "DELETE /api/v1/namespaces/team-a/pods/web",
         {
