@@ -124,7 +124,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while True:
             now = self._at + _SAME_S
             while later and (later[0][0] < now or later[0][2]._cancelled):
-                soon.append(heappop(later)[2])
+                at, _, timer = heappop(later)
+                if not timer._cancelled:
+                    # A timer that fires early would be set again for no time.
+                    self._at = max(self._at, at)
+                soon.append(timer)
             for _ in range(len(soon)):
                 handle = soon.popleft()
                 if not handle._cancelled:

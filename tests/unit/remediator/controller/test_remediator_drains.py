@@ -1,5 +1,7 @@
 """Drains against the simulated API server: who is asked to go, how often, and what is learned."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from rules.api.writes import Evicting
 from rules.drain.eviction import EvictionKind
+from rules.drain.queue import due
 from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.draining import FORCED, LONG_AGO, draining
 from tests.support.remediator.edge import edge
@@ -61,6 +64,24 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
         assert "limit=" not in asked
         assert setting.woken == ["n1"]
         assert setting.evictions() == 0
+
+
+async def test_many_events_are_one_check_of_the_common_queue(cluster, monkeypatch):
+    checks = []
+
+    def counted(queue, wanted, now):
+        checks.append(len(wanted))
+        return due(queue, wanted, now)
+
+    monkeypatch.setattr("rules.drain.queue.due", counted)
+    async with draining(cluster) as setting:
+        await asyncio.sleep(0.1)
+        checks.clear()
+        for _ in range(200):
+            setting.drains.pdb_changed("default/keep")
+            await asyncio.sleep(0)
+        await until(lambda: checks)
+        assert len(checks) < 20
 
 
 async def test_the_node_wakes_when_a_blocker_of_its_repair_ends(cluster, monkeypatch):
