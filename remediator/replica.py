@@ -49,8 +49,6 @@ from rules.session.recheck import recheck
 
 # Without a tick of the loop for this long, the process is stuck and must be restarted.
 _STUCK_S = 60.0
-# About as many calls as the API server answers during one fleet assessment.
-_FEW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +136,7 @@ class Replica:
             may_act=self.may_act,
         )
         self.queue = WorkQueue(self.clock)
-        self.fleet = Fleet(
-            edge, wake=partial(self.queue.add, urgent=True), rest=self._between_judgements
-        )
+        self.fleet = Fleet(edge, wake=partial(self.queue.add, urgent=True))
         reader = DrainReader(self.api, self.clock, self.caches)
         self.drains = Drains(edge, reader=reader, wake=self.queue.add)
         publishers = PublisherPods(self.api, self.clock, self.caches)
@@ -308,14 +304,6 @@ class Replica:
     def _maintenance_changed(self, node: str) -> None:
         self.fleet.changed()
         self.loop.wake(node)
-
-    def _between_judgements(self) -> float:
-        """The pause between fleet assessments, as a multiple of their duration: long while many
-        quarantines are being written, short while other work waits for an assessment.
-        """
-        if self.api.under_way(CallQueue.TAINT) > _FEW:
-            return 19.0
-        return 6.0 if self.api.under_way(CallQueue.OPEN) > _FEW or self.queue else 2.0
 
     def _recheck(self, write: Write, node: NodeView) -> str:
         return recheck(write, node, self.world.snapshot()) or self._turn_over(write)

@@ -29,23 +29,23 @@ _LONGEST_S = 5.0
 # Common causes are for reports only, so they are computed this rarely.
 _COMMON_EVERY_S = 5.0
 _SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
+# Assessments take at most this share of a core, whatever the fleet costs. The time of a burst is
+# not delayed, so that a single fault does not wait.
+_SHARE, _BURST_S = 0.1, 1.0
 _NOT_JUDGED = Permit()
 
 
 class Fleet(EdgePart):
     """The fleet assessment of one process."""
 
-    def __init__(
-        self, edge: Edge, *, wake: Callable[[str], None], rest: Callable[[], float]
-    ) -> None:
-        """`rest` is the shortest pause between assessments, as a multiple of their duration."""
+    def __init__(self, edge: Edge, *, wake: Callable[[str], None]) -> None:
         super().__init__(edge)
-        self._rest = rest
         self.assessment = FleetAssessment()
         self._wake = wake
         self._dirty = True
         self._judged_at = self._recounted_at = float("-inf")
-        self._took_s = 0.0
+        self._paid_at = float("-inf")
+        """CLOCK_BOOTTIME when past assessments are within their share of time."""
         self._changed = asyncio.Event()
         self._quarantine_waits = False
         """A session that could be quarantined waits for its first assessment."""
@@ -119,8 +119,9 @@ class Fleet(EdgePart):
 
     def _left_s(self) -> float:
         """Seconds until the next assessment is allowed."""
-        rest_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_S, self._took_s * self._rest()))
-        return self._judged_at + rest_s - self._clock.elapsed()
+        earliest = self._judged_at + _SHORTEST_S
+        latest = self._judged_at + _LONGEST_PAUSE_S
+        return min(latest, max(earliest, self._paid_at)) - self._clock.elapsed()
 
     def _judge(self) -> None:
         began = self._clock.elapsed()
@@ -135,7 +136,8 @@ class Fleet(EdgePart):
         self._dirty = self._quarantine_waits = False
         self.assessment = self._judged_apart(self._world.snapshot())
         self._judged_at = self._clock.elapsed()
-        self._took_s = self._judged_at - began
+        paid_at = max(self._paid_at, began - _BURST_S)
+        self._paid_at = paid_at + (self._judged_at - began) / _SHARE
         permits = self.assessment.permits
         for name, phase in self._phases.items():
             if phases.get(name) != phase or before.permits.get(name) != permits.get(name):

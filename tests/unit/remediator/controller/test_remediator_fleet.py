@@ -11,6 +11,8 @@ from rules.api.metadata import TimedMeta
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView
 from rules.api.quarantine import Mode
+from rules.fleet import turns
+from rules.fleet.turns import FleetAssessment
 from rules.policy.policy import Policy
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world, open_session
@@ -26,34 +28,42 @@ async def setting(tmp_path):
             yield found
 
 
-class TickingClock(VirtualClock):
-    """Every call takes 10 ms."""
-
-    def elapsed(self) -> float:
-        self.at += 0.01
-        return self.at
-
-
-async def test_the_next_assessment_comes_sooner_when_no_quarantine_is_being_written(
-    setting,
+async def test_a_few_assessments_do_not_wait_and_many_take_a_tenth_of_the_time(
+    setting, monkeypatch
 ):
-    rest = 90.0
-    fleet = Fleet(
-        replace(setting.edge(), clock=TickingClock()), wake=lambda node: None, rest=lambda: rest
-    )
+    clock, assessed = VirtualClock(at=0.0), []
+
+    def slow(snapshot, memory=None):
+        assessed.append(clock.at)
+        clock.at += 0.01
+        return FleetAssessment()
+
+    monkeypatch.setattr(turns, "judge_fleet", slow)
+    fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None)
+    while clock.at < 40:
+        fleet.changed()
+        fleet.permit("")
+        clock.at += 0.001
+    assert sum(at < 0.2 for at in assessed) >= 6, "a burst does not wait"
+    assert sum(20 <= at < 40 for at in assessed) * 0.01 == pytest.approx(0.1 * 20, rel=0.05)
+
+
+async def test_a_new_session_is_assessed_after_the_pause(setting):
+    clock = VirtualClock()
+    fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None)
     known = setting.caches.quarantines.items
     await open_session(setting, "n1")
     assert fleet.judged(known["s-n1"]), "nothing was judged a moment ago"
     await open_session(setting, "n2")
     fleet.changed()
-    assert not any(fleet.judged(known["s-n2"]) for _ in range(20)), "others are being quarantined"
-    rest = 2.0
+    assert not any(fleet.judged(known["s-n2"]) for _ in range(20))
+    clock.at += 1.0
     assert fleet.judged(known["s-n2"])
 
 
 async def test_sessions_without_a_quarantine_are_assessed_after_the_pause(setting):
     clock = VirtualClock()
-    fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None, rest=lambda: 2.0)
+    fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None)
     fleet.permit("")
     assessment = fleet.assessment
     fleet.changed()
@@ -74,7 +84,7 @@ async def test_what_faulty_nodes_share_is_a_metric_until_it_is_over(tmp_path):
         async with edge_world(cluster, Policy(mode=Mode.ENFORCE)) as setting:
             clock = VirtualClock()
             parts = replace(setting.edge(), clock=clock)
-            fleet = Fleet(parts, wake=lambda node: None, rest=lambda: 2.0)
+            fleet = Fleet(parts, wake=lambda node: None)
             for name in hot:
                 setting.world.healths[name] = reported(name)
             fleet.permit("")

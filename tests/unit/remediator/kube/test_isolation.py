@@ -177,7 +177,7 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
 
     monkeypatch.setattr(turns, "judge_fleet", stumbles)
     counted: list[str] = []
-    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None, rest=lambda: 2.0)
+    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None)
     assert fleet.permit("s-n2").unjudged is None
     assert fleet.permit("s-n1").unjudged is Unjudged.FLEET
     assert counted == ["fleet"]
