@@ -32,7 +32,6 @@ budget:
   perReason: {count: 100000, window: 1m}
 drain: {settle: 1s, gangWindow: 1s}
 release: {healthyFor: 1s}
-limits: {nodesDraining: 100000}
 """
 PROFILE = "GPUWARD_BENCH_PROFILE"
 """Environment variable: the file that the remediator's profile goes to (`pstats`)."""

@@ -7,6 +7,7 @@ comes from sessions, so a restart and a new leader continue drains and repairs. 
 remediator is last.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
@@ -152,7 +153,7 @@ def drain_permits(
     busy = [s for s in going if not st.is_true(s.status, "NeedsHuman")]
     turns = _Turns(
         snapshot=snapshot,
-        places=snapshot.policy.limits.nodes_draining - len(busy),
+        places=(snapshot.policy.limits.nodes_draining or math.inf) - len(busy),
         ahead=bool(busy),
         to_come=tuple(s.spec.node_name for s in waiting),
         moving=dict(moving_gangs(sessions, snapshot)),
@@ -181,7 +182,7 @@ class _Turns:
     """Gives turns in order, booking each one it gives."""
 
     snapshot: FleetSnapshot
-    places: int
+    places: float
     ahead: bool
     """Another node drains, or will do so without an operator: the own node waits for it."""
     to_come: tuple[str, ...]
@@ -226,9 +227,9 @@ class _Turns:
         return Permit.refused(refusal, start=True) if refusal is not None else self._full()
 
     def _full(self) -> Permit | None:
-        if self.places > 0:
-            return None
         limit = self.snapshot.policy.limits.nodes_draining
+        if limit is None or self.places > 0:
+            return None
         why = (
             f"{printable.count(limit, 'node is', 'nodes are')} draining (limits.nodesDraining), "
             "the next one starts when one is done"

@@ -178,7 +178,8 @@ class Validation(Section, frozen=True, kw_only=True):
 class Limits(Section, frozen=True, kw_only=True):
     """Speed limits."""
 
-    nodes_draining: Annotated[int, Meta(ge=1)] = 20
+    nodes_draining: Annotated[int, Meta(ge=1)] | None = None
+    """None: no limit. The budget limits how many nodes are out of service."""
 
 
 FLEET: Final = "default"

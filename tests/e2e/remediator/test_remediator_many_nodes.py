@@ -21,14 +21,13 @@ from tests.support.remediator.remediator_process import (
 SICK = 100
 PODS_PER_NODE = 10
 RATE = 100
-ALL_AT_ONCE = f"""
+ALL_AT_ONCE = """
 mode: Enforce
 budget:
-  maxUnavailable: {{percent: 100, atMost: 1000}}
-  maxNew: {{count: 1000, window: 1m}}
-  perReason: {{count: 1000, window: 1m}}
-drain: {{settle: 0s, gangWindow: 0s, unmanaged: Evict}}
-limits: {{nodesDraining: {SICK}}}
+  maxUnavailable: {percent: 100, atMost: 1000}
+  maxNew: {count: 1000, window: 1m}
+  perReason: {count: 1000, window: 1m}
+drain: {settle: 0s, gangWindow: 0s, unmanaged: Evict}
 """
 
 

@@ -28,6 +28,6 @@ def test_the_default_policy_takes_a_few_nodes_and_leaves_the_others() -> None:
 def test_the_example_drains_up_to_half_of_the_fleet() -> None:
     example = yaml.safe_load(EXAMPLE.read_text())
 
-    world = after_a_bad_driver(budget=example["budget"], limits=example["limits"])
+    world = after_a_bad_driver(budget=example["budget"])
 
     assert len(ours(world)) == NODES // 2

@@ -2,6 +2,7 @@
 
 import pytest
 
+from remediator.view import session_view
 from rules.api import writes as d
 from tests.support.scenario.fleets import fleet, gang_pod, ours, phases, share
 from tests.support.scenario.session_world import policy_of
@@ -234,9 +235,27 @@ def test_nodes_draining_at_once_are_limited() -> None:
     states = sorted(world.phase(f"n{index}") for index in range(4))
     assert states == ["Draining", "Draining", "Marked", "Marked"]
     waiting = next(f"n{i}" for i in range(4) if world.phase(f"n{i}") == "Marked")
-    assert world.condition(waiting, "Blocked") == "NodesDraining"
+    (blocker,) = session_view.blockers(world.session(waiting))
+    assert blocker.reason == "NodesDraining"
+    message = world.session(waiting).status.message
+    assert "2 nodes are draining (limits.nodesDraining)" in message
+    assert "raise limits.nodesDraining" in blocker.remedy
+    world.replica.refresh()
+    labels = {"node": waiting, "condition": "Blocked", "reason": "NodesDraining"}
+    gauges = world.replica.metrics.registry
+    assert gauges.get_sample_value("gpuward_open_session_condition", labels) == 1
     world.run(150)
     assert {world.phase(f"n{index}") for index in range(4)} == {"Quarantined"}
+
+
+def test_by_default_all_quarantined_nodes_drain_at_once() -> None:
+    world = fleet(40)
+    nodes = [f"n{index}" for index in range(25)]
+    for node in nodes:
+        world.add_pod(f"p-{node}", node, grace=60)
+        world.incident(node)
+    world.run(5)
+    assert set(phases(world, nodes)) == {"Draining"}
 
 
 def test_a_level_that_is_raised_waits_for_a_turn_to_drain() -> None:

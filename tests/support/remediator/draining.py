@@ -12,7 +12,7 @@ from remediator.controller.drain_reads import DrainReader
 from remediator.controller.drains import Drains
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode
-from rules.policy.policy import Drain, Limits, Policy
+from rules.policy.policy import Drain, Policy
 from rules.policy.section import Seconds
 from tests.support.cluster.made import made
 from tests.support.remediator.edge import QUARANTINES
@@ -21,7 +21,6 @@ from tests.support.remediator.scripted_server import until
 
 POLICY = Policy(
     mode=Mode.ENFORCE,
-    limits=Limits(nodes_draining=5),
     drain=Drain(
         settle_s=Seconds(0.1),
         unmanaged="Evict",
