@@ -6,7 +6,7 @@ maintenance operators.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -126,7 +126,7 @@ class DrainReader:
             session=session.name,
             pods=pods,
             pdbs=tuple(self._caches.pdbs.items.values()),
-            owners=owners.known | self._daemon_sets(),
+            owners=owners_of(pods, owners.known | self._daemon_sets()),
             missing_owners=owners.missing,
             attachments=attachments,
             claims=await self._claims_of(memory) if attachments else {},
@@ -170,6 +170,20 @@ class DrainReader:
                 )
                 self._claims[claim] = await self._api.get(path, ClaimView)
         return {claim: self._claims[claim] for claim in memory.volumes if claim in self._claims}
+
+
+def owners_of(pods: Iterable[PodView], known: Mapping[str, OwnerView]) -> dict[str, OwnerView]:
+    """Return the known owners of the pods and the owners of these, by UID.
+
+    A drain keeps them, so many drains at once must not each keep those of the others.
+    """
+    found: dict[str, OwnerView] = {}
+    for pod in pods:
+        owner = pod.metadata.controller
+        while owner is not None and owner.uid in known and owner.uid not in found:
+            found[owner.uid] = known[owner.uid]
+            owner = known[owner.uid].metadata.controller
+    return found
 
 
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)

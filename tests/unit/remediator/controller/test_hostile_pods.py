@@ -8,8 +8,10 @@ import pytest
 
 from hack.sim.cluster.resource import PODS, REPLICATION_CONTROLLERS
 from hack.sim.proxy.faults import Fault
-from remediator.controller import drains
+from remediator.controller import drain_reads, drains
 from remediator.controller.drain_reads import DrainReader
+from rules.api.metadata import ObjectMeta, OwnerReference
+from rules.api.pods import OwnerView, PodMeta, PodView
 from rules.api.writes import Evicting
 from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.draining import draining
@@ -93,6 +95,17 @@ async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
         pods, owners = await look.pods_and_owners("n1")
         assert [p.metadata.name for p in pods] == ["p"]
         assert owners[uid].metadata.name == "rc"
+
+
+def test_a_drain_keeps_the_owners_of_its_own_pods_only():
+    def owner(uid, parent):
+        reference = OwnerReference(uid=parent, controller=True)
+        return OwnerView(metadata=ObjectMeta(uid=uid, owner_references=(reference,)))
+
+    known = {uid: owner(uid, parent) for uid, parent in ("ab", "bc", "cb", "xy")}
+    reference = OwnerReference(uid="a", controller=True)
+    pod = PodView(metadata=PodMeta(owner_references=(reference,)))
+    assert drain_reads.owners_of([pod, pod], known).keys() == {*"abc"}, "also in a cycle"
 
 
 @pytest.mark.parametrize(
