@@ -330,6 +330,7 @@ class Replica:
     def _policy_changed(self, policy: Policy) -> None:
         self.world.recount()
         self.caches.select(policy.node_selector)
+        self.fleet.policy_changed()
         self.loop.wake_all()
 
     def _deposed(self) -> None:

@@ -47,9 +47,6 @@ class Fleet(EdgePart):
         self._paid_at = float("-inf")
         """CLOCK_BOOTTIME when past assessments are within their share of time."""
         self._changed = asyncio.Event()
-        self._quarantine_waits = False
-        """A session that could be quarantined waits for its first assessment."""
-        self._rest_changed = asyncio.Event()
         self._reported: set[str] = set()
         self._phases: dict[str, str] = {}
         self._memory = FleetMemory()
@@ -60,17 +57,20 @@ class Fleet(EdgePart):
         """Request a new assessment."""
         self._dirty = True
         self._changed.set()
-        if self._quarantine_waits:
-            self._rest_changed.set()
+
+    def policy_changed(self) -> None:
+        """Withdraw the permits to quarantine: the policy before gave them. Assess again."""
+        tainted = {n: p for n, p in self._phases.items() if p not in quarantine.NOT_TAINTED_YET}
+        permits = {n: p for n, p in self.assessment.permits.items() if n in tainted}
+        self.assessment, self._phases = replace(self.assessment, permits=permits), tainted
+        self.changed()
 
     def judged(self, session: QuarantineView) -> bool:
         """Whether the assessment includes the session in its present phase; if not, the next one
         will.
         """
         self.permit(session.name)
-        known = self._phases.get(session.name) == session.status.phase
-        self._quarantine_waits |= not known and session.status.phase in quarantine.NOT_TAINTED_YET
-        return known
+        return self._phases.get(session.name) == session.status.phase
 
     def permit(self, session: str) -> Permit:
         """The permit of the session, from a new assessment if the last one is outdated and the
@@ -86,7 +86,7 @@ class Fleet(EdgePart):
             if not await clock.heard(self._changed, _LONGEST_S):
                 self._dirty = True
             self._changed.clear()
-            await self._pause()
+            await self._clock.sleep(max(0.0, self._left_s()))
             if not self._may_act():
                 continue
             if self._dirty:
@@ -112,11 +112,6 @@ class Fleet(EdgePart):
             for node in cause.nodes:
                 gauge.labels(node, cause.reason, cause.shared).set(1)
 
-    async def _pause(self) -> None:
-        while (left_s := self._left_s()) > 0:
-            self._rest_changed.clear()
-            await clock.heard(self._rest_changed, left_s)
-
     def _left_s(self) -> float:
         """Seconds until the next assessment is allowed."""
         earliest = self._judged_at + _SHORTEST_S
@@ -133,7 +128,7 @@ class Fleet(EdgePart):
         self._phases = {
             name: s.status.phase for name, s in sessions.items() if observation.is_open(s)
         }
-        self._dirty = self._quarantine_waits = False
+        self._dirty = False
         self.assessment = self._judged_apart(self._world.snapshot())
         self._judged_at = self._clock.elapsed()
         paid_at = max(self._paid_at, began - _BURST_S)

@@ -15,7 +15,7 @@ from typing import Final
 
 from rules.api import timestamps
 from rules.api.nodes import NodeView, QuarantineView
-from rules.api.quarantine import Mode, Phase
+from rules.api.quarantine import NOT_TAINTED_YET, Mode, Phase
 from rules.catalog.reason import severity_rank
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.fleet import budget, domain_session
@@ -132,10 +132,15 @@ def drain_permits(
     """
     sessions = [s for s in opened if s.status.mode != Mode.SHADOW]
     permits: dict[str, Permit] = {s.name: _GOES_ON for s in sessions}
+    # Of sessions without a taint only those with gangs matter: gangs wait for them.
     waiting = [
         s
         for s in sessions
-        if s.status.phase in {"", Phase.PENDING, Phase.MARKED} and _drains(s, snapshot)
+        if (
+            s.status.phase == Phase.MARKED
+            or (s.status.phase in NOT_TAINTED_YET and snapshot.gangs.get(s.spec.node_name))
+        )
+        and _drains(s, snapshot)
     ]
     draining = [s for s in sessions if s.status.phase == Phase.DRAINING]
     wanting = [s for s in waiting if s.status.phase == Phase.MARKED]

@@ -68,9 +68,9 @@ def working_owner(node: NodeView, lease: LeaseView | None, now: float) -> str:
     paused = [
         (key, value)
         for key, value in node.labels.items()
-        if value.startswith(names.PAUSED)
+        if key.startswith(names.PREFIX_GPU_DEPLOY)
+        and value.startswith(names.PAUSED)
         and value != names.PAUSED_BY_US
-        and key.startswith(names.PREFIX_GPU_DEPLOY)
     ]
     if paused:
         return f"the GPU Operator paused its pods ({min(paused)[1][:63]})"

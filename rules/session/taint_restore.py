@@ -104,7 +104,7 @@ def _program_that_wrote(case: Case) -> str:
     changes = [
         change
         for change in node_managers.changes_since(case.node, since)
-        if change.at >= since or case.now - change.at <= _REACTION_S
+        if change.at > since or case.now - change.at <= _REACTION_S
     ]
     if any(change.kind is ManagerKind.INTERACTIVE for change in changes):
         return ""

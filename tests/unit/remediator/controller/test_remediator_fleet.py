@@ -14,6 +14,7 @@ from rules.api.quarantine import Mode
 from rules.fleet import turns
 from rules.fleet.turns import FleetAssessment
 from rules.policy.policy import Policy
+from rules.session.observation import Unjudged
 from tests.support.remediator.edge import edge
 from tests.support.remediator.edge_world import edge_world, open_session
 from tests.support.remediator.virtual_clock import VirtualClock
@@ -59,6 +60,15 @@ async def test_a_new_session_is_assessed_after_the_pause(setting):
     assert not any(fleet.judged(known["s-n2"]) for _ in range(20))
     clock.at += 1.0
     assert fleet.judged(known["s-n2"])
+
+
+async def test_a_new_policy_withdraws_permits_to_quarantine(setting):
+    fleet = Fleet(replace(setting.edge(), clock=VirtualClock()), wake=lambda node: None)
+    await open_session(setting, "n1")
+    assert fleet.permit("s-n1").unjudged is None
+    fleet.policy_changed()
+    assert fleet.permit("s-n1").unjudged is Unjudged.FLEET
+    assert not fleet.judged(setting.caches.quarantines.items["s-n1"])
 
 
 async def test_sessions_without_a_quarantine_are_assessed_after_the_pause(setting):
