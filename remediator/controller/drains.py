@@ -363,7 +363,7 @@ class Drains(EdgePart):
             self._clock,
             eviction,
             kept,
-            lambda: drain.listed(eviction.uid, self._clock.elapsed()),
+            partial(drain.listed, eviction.uid, self._clock),
         )
         why = await about.check()
         if (known := about.known()) is not None:

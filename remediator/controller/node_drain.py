@@ -6,6 +6,7 @@ from dataclasses import replace
 from remediator.controller.evictions import Listed
 from remediator.controller.pod_watch import PodWatch
 from remediator.kube import gateway
+from remediator.kube.clock import Clock
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
 from rules.api.pods import PodView
@@ -47,13 +48,14 @@ class NodeDrain:
         """Only of a drain that evicts."""
         self.task: asyncio.Task[None] | None = None
 
-    def listed(self, uid: str, now: float) -> Listed | None:
+    def listed(self, uid: str, clock: Clock) -> Listed | None:
         """The node's pods by the watch or the last list, if they are newer than the last answer
         about this pod and the watch does not contradict them; else None.
         """
         answered_at = self.answered_at.get(uid, float("-inf"))
         if self.watch is not None and (pods := self.watch.pods(_WATCH_SILENT_S)) is not None:
             # The event of an eviction may come after its answer.
+            now = clock.elapsed()
             return Listed(pods, now) if now - answered_at > gateway.FRESH_NODE_S else None
         if self.input is None or self.read_at <= answered_at:
             return None
