@@ -69,9 +69,8 @@ def _refused(need: Need) -> str:
         key, named = key.replace(ANY, "%s"), "$key "
     value = _read(path, start)
     pairs = " ".join(f'"{v}" "{component_key(c)}"' for v, c in need.components.items())
-    asks = f"get (dict {pairs}) (toString {value})"
-    if ANY in need.components:
-        asks = f'"{component_key(need.components[ANY])}"'
+    always = need.components.get(ANY)
+    asks = f'"{component_key(always)}"' if always else f"get (dict {pairs}) (toString {value})"
     found = f"{{{{- $needs := {asks} }}}}\n"
     text, shown = f"policy.{key}: %s needs", f"(toString {value}) "
     offs = "".join(f" (not ({_is_off(place, values)}))" for place, values in need.unless)
@@ -98,9 +97,7 @@ _POLICY: Final = Template(
 
 def with_choices(objects: Mapping[Identity, Object]) -> dict[Identity, Object]:
     """The objects with templates where the installer decides."""
-    return {
-        identity: _with_choices(identity, copy.deepcopy(obj)) for identity, obj in objects.items()
-    }
+    return {key: _with_choices(key, copy.deepcopy(obj)) for key, obj in objects.items()}
 
 
 def installer_variants(base: Mapping[Identity, Object]) -> dict[Condition, dict[Identity, Object]]:

@@ -3,7 +3,7 @@
 Keyed by type and wire name; each field needs an entry. Lengths are characters, counts items.
 """
 
-from hack.crds.record_fields import LABEL_VALUE, NODE_NAME, RECORD_FIELDS, Field
+from hack.crds.record_fields import NODE_NAME, RECORD_FIELDS, Field
 
 PARTS = {
     "HealthStatus": "Health status of the node, and the state that a restarted agent needs.",
@@ -15,7 +15,6 @@ PARTS = {
 }
 """Descriptions of spec and status for `kubectl explain`."""
 
-SEVERITIES = ("Info", "Degraded", "Fatal")
 
 FIELDS: dict[str, Field] = {
     **RECORD_FIELDS,
@@ -180,27 +179,6 @@ FIELDS: dict[str, Field] = {
     "QuarantineSpec.bootID": Field("Boot at open; set by the remediator.", 64),
     "QuarantineSpec.causes": Field(
         "Why the node is out of service. The session ends with the last open cause.", max_items=64
-    ),
-    "Cause.source": Field(
-        "Detector (the agent), External (other detectors), Human, or Validation (a failed test).",
-        enum=("Detector", "External", "Human", "Validation"),
-        default="Human",
-    ),
-    "Cause.incident": Field("ID of the agent's incident.", 64),
-    "Cause.reason": Field("CamelCase code.", 63),
-    "Cause.severity": Field(
-        "Degraded or Fatal: selects the drain timeout.", enum=SEVERITIES, default="Degraded"
-    ),
-    "Cause.message": Field("One sentence.", 1024),
-    "Cause.by": Field("User.", 256),
-    "Cause.at": Field(
-        "Time of the request, or when it joined the session; empty for the first cause.", 40
-    ),
-    "Cause.nvlinkDomain": Field(
-        "NVLink domain that an operator quarantines with all its nodes: no node of it is drained "
-        "before all are quarantined.",
-        63,
-        pattern=LABEL_VALUE,
     ),
     "QuarantineSpec.level": Field(
         "Cordon stops new pods; Drain also evicts.", enum=("Cordon", "Drain"), default="Drain"

@@ -1,4 +1,6 @@
-"""What a field has to say, and the fields of a GPURecord; the others are in `hack.crds.fields`."""
+"""What a field has to say, and the fields of a GPURecord and of causes; the others are in
+`hack.crds.fields`.
+"""
 
 from typing import Final, NamedTuple
 
@@ -23,6 +25,8 @@ NODE_NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 """The value of a label, as the API server wants it; empty too."""
 
+
+SEVERITIES = ("Info", "Degraded", "Fatal")
 
 RECORD_FIELDS: Final[dict[str, Field]] = {
     "RecordStatus.scope": Field("GPU, or Node for faults of the slot.", enum=("GPU", "Node")),
@@ -56,4 +60,25 @@ RECORD_FIELDS: Final[dict[str, Field]] = {
     "OperatorAction.word": Field("repaired: earlier faults no longer count.", 16),
     "OperatorAction.reason": Field("Why.", 1024),
     "RecordStatus.message": Field("Faults in 90 days, and whether it is a repeat offender.", 1024),
+    "Cause.source": Field(
+        "Detector (the agent), External (other detectors), Human, or Validation (a failed test).",
+        enum=("Detector", "External", "Human", "Validation"),
+        default="Human",
+    ),
+    "Cause.incident": Field("ID of the agent's incident.", 64),
+    "Cause.reason": Field("CamelCase code.", 63),
+    "Cause.severity": Field(
+        "Degraded or Fatal: selects the drain timeout.", enum=SEVERITIES, default="Degraded"
+    ),
+    "Cause.message": Field("One sentence.", 1024),
+    "Cause.by": Field("User.", 256),
+    "Cause.at": Field(
+        "Time of the request, or when it joined the session; empty for the first cause.", 40
+    ),
+    "Cause.nvlinkDomain": Field(
+        "NVLink domain that an operator quarantines with all its nodes: no node of it is drained "
+        "before all are quarantined.",
+        63,
+        pattern=LABEL_VALUE,
+    ),
 }

@@ -63,13 +63,7 @@ _LIST_OLD_S = 60.0
 class Drains(EdgePart):
     """All drains and their common eviction queue."""
 
-    def __init__(
-        self,
-        edge: Edge,
-        *,
-        reader: DrainReader,
-        wake: Callable[[str], None],
-    ) -> None:
+    def __init__(self, edge: Edge, *, reader: DrainReader, wake: Callable[[str], None]) -> None:
         super().__init__(edge)
         self._wake = wake
         self._reader = reader

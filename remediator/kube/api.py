@@ -68,7 +68,6 @@ _RELOAD_AFTER_401_S = 5.0
 _COMPARE_FILES_S = 10.0
 _BODY_LIMIT = 256 * 1024 * 1024
 
-
 Observer = Callable[[str, CallQueue, int, float], None]
 """Called after every call, and once a watch is open, with (method, queue, code, seconds)."""
 

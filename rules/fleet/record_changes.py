@@ -25,7 +25,7 @@ from rules.api.writes import CreateRecord, DeleteObject, WriteRecord
 from rules.catalog.reason import Severity, severity_rank
 from rules.fleet import record_update
 from rules.fleet.record_update import RecordIdentity
-from rules.session import causes, history
+from rules.session import causes, first_evidence, history
 
 MOST_GPUS: Final = 64
 """The most records that one health status may open: as many as the GPUs that it may list."""
@@ -136,7 +136,9 @@ def _found(
             faults[uuid].append(fault)
     published = health is not None and not health.doubt
     complete = published and len(gpus) >= status.expected_gpus.count
-    listed = {gpu.uuid: gpu for s in sessions for gpu in causes.kept_inventory(s.status.evidence)}
+    listed = {
+        gpu.uuid: gpu for s in sessions for gpu in first_evidence.kept_inventory(s.status.evidence)
+    }
     own = [
         uuid
         for uuid in faults

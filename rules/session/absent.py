@@ -27,14 +27,13 @@ from rules.api.writes import (
 from rules.catalog import reason
 from rules.catalog.why_not import Refusal
 from rules.policy.policy import Policy, session_mode
-from rules.session import case, observation, override
+from rules.session import case, first_evidence, observation, override
 from rules.session import status as st
 from rules.session.causes import (
     DELETED_BY,
     actionable,
     appended,
     cause_of,
-    evidence_of,
     level_of,
     session_name,
 )
@@ -179,7 +178,7 @@ def _reopened(
         # None removes the earlier evidence; a merge patch keeps omitted keys.
         evidence={
             **dict.fromkeys(session.status.evidence),
-            **evidence_of(seen.health, causes, seen.external.incidents),
+            **first_evidence.evidence_of(seen.health, causes, seen.external.incidents),
             override.EVIDENCE_LEVEL: level,
         },
     )

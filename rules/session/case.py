@@ -28,11 +28,10 @@ from rules.api.writes import (
 from rules.catalog.reason import Level
 from rules.catalog.why_not import Refusal, WhyNot
 from rules.policy.policy import Policy, session_mode
-from rules.session import external, observation, override
+from rules.session import external, first_evidence, observation, override
 from rules.session import status as st
 from rules.session.causes import (
     CauseContext,
-    evidence_of,
     level_in_effect,
     open_causes,
     reported_causes,
@@ -85,7 +84,7 @@ class Case:
             phase_since=timestamps.format_time(self.now),
             boot_id=self.session.spec.boot_id or boot,
             evidence={
-                **evidence_of(
+                **first_evidence.evidence_of(
                     self.seen.health, self.session.spec.causes, self.seen.external.incidents
                 ),
                 override.EVIDENCE_LEVEL: self.session.spec.level,

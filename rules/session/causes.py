@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from rules.api import object_name
-from rules.api.health import HealthStatus, IncidentStatus, plain
+from rules.api.health import IncidentStatus
 from rules.api.nodes import HealthView, NodeView, QuarantineView
-from rules.api.quarantine import Cause, RepairGpu
+from rules.api.quarantine import Cause
 from rules.api.resource_slices import NodeTaints
 from rules.catalog import reason
 from rules.catalog.reason import Level, Severity
@@ -31,9 +31,6 @@ MAX_CAUSES: Final = 32
 """Causes that gpuward writes into a session; the others are in the health status."""
 CRD_CAUSES: Final = 64
 """Causes that the CRD of GPUQuarantine allows: operators may write as many."""
-EVIDENCE_INVENTORY: Final = "inventory"
-"""In `status.evidence`: the GPUs of the node when the session opened."""
-_MAX_GPUS: Final = 64
 EVIDENCE_GANGS: Final = "gangs"
 """Key of the gang keys in a session's evidence, written when its drain begins."""
 EVIDENCE_GANGS_KEPT: Final = "gangsKept"
@@ -55,7 +52,7 @@ def actionable(
     """Return active incidents with a level above Report: Fatal first, then oldest."""
     found = [
         incident
-        for incident in (*_of_agent(health), *external)
+        for incident in (*of_agent(health), *external)
         if incident.active and reason.level_rank(level_of(incident, policy)) > Level.REPORT.rank
     ]
     return tuple(
@@ -68,7 +65,7 @@ def fresh_incidents(seen: NodeObservation, policy: Policy) -> tuple[IncidentStat
     return actionable(None if seen.stale else seen.health, seen.external.incidents, policy)
 
 
-def _of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
+def of_agent(health: HealthView | None) -> tuple[IncidentStatus, ...]:
     """Return the agent's incidents without those that use the id prefix of external findings."""
     incidents = health.status.incidents if health is not None else ()
     return tuple(incident for incident in incidents if not is_external(incident.id))
@@ -362,52 +359,3 @@ def waits_for_room(session: QuarantineView, causes: Iterable[Cause]) -> bool:
     cause, and not in an NVLink domain, whose gangs leave together.
     """
     return worst(causes) != Severity.FATAL and not requested_domain(session)
-
-
-def evidence_of(
-    health: HealthView | None,
-    causes: Iterable[Cause],
-    external: Iterable[IncidentStatus],
-) -> dict[str, object]:
-    """Return the evidence of a session: data of health status and external findings that must
-    outlive the node.
-    """
-    others = tuple(external)
-    if health is None and not others:
-        return {}
-    status = health.status if health is not None else HealthStatus()
-    ids = {cause.incident for cause in causes if cause.incident}
-    incidents = [each for each in (*_of_agent(health), *others) if each.id in ids][:8]
-    return {
-        "observedAt": status.observed_at,
-        "driverVersion": status.driver_version,
-        "agentVersion": status.agent_version,
-        "rulesVersion": status.rules_version,
-        "gpus": sorted({uuid for incident in incidents for uuid in incident.gpus})[:16],
-        "incidents": [
-            {
-                "id": incident.id,
-                "reason": incident.reason,
-                "severity": incident.severity,
-                "firstSeen": incident.first_seen,
-                "gpus": list(incident.gpus[:16]),
-                "recommendedAction": incident.recommended_action,
-                "evidence": [line[:512] for line in incident.evidence[:5]],
-            }
-            for incident in incidents
-        ],
-        EVIDENCE_INVENTORY: [
-            plain(RepairGpu(uuid=gpu.uuid[:96], serial=gpu.serial[:64]))
-            for gpu in status.gpus[:_MAX_GPUS]
-            if gpu.uuid
-        ],
-    }
-
-
-def kept_inventory(evidence: Mapping[str, object]) -> tuple[RepairGpu, ...]:
-    """Return the GPUs of the node when the session opened; () if that is not recorded."""
-    try:
-        found = msgspec.convert(evidence.get(EVIDENCE_INVENTORY) or (), tuple[RepairGpu, ...])
-    except (msgspec.ValidationError, RecursionError):
-        return ()
-    return found[:_MAX_GPUS]

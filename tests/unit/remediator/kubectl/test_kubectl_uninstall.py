@@ -15,12 +15,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Caller
 from hack.sim.cluster.server import HostedServer
 from remediator.kubectl import uninstall
-from rules.api.names import (
-    CONDITION_VALIDATED,
-    DRAIN_CONDITIONS,
-    REASON_QUARANTINE,
-    REASON_WITHDRAWN,
-)
+from rules.api import names
 from rules.api.nodes import FreshNode
 from rules.api.quarantine_taint import quarantine_patch
 from rules.repair.adapter import REPAIR_CONDITIONS
@@ -31,10 +26,7 @@ Object = dict[str, Any]
 FOREIGN = {"key": "example.com/mine", "value": "x", "effect": "NoExecute"}
 BEFORE: dict[str, Object] = {
     "plain": {},
-    "tainted": {
-        "spec": {"taints": [FOREIGN]},
-        "labels": {"nvidia.com/gpu.deploy.dcgm": "true"},
-    },
+    "tainted": {"spec": {"taints": [FOREIGN]}, "labels": {"nvidia.com/gpu.deploy.dcgm": "true"}},
     "cordoned": {"spec": {"unschedulable": True, "taints": [FOREIGN]}},
     "annotated": {
         "annotations": {
@@ -158,12 +150,12 @@ def storm(kubectl: Kubectl) -> None:
     labels = {"gpuward.io/gpus": "8", "gpuward.io/health": "unhealthy", "gpuward.io/numa": "4-4"}
     others = [
         {"type": kind, "status": "True", "reason": "x", "message": NOT_ASKED}
-        for kind in (CONDITION_VALIDATED, *REPAIR_CONDITIONS)
+        for kind in (names.CONDITION_VALIDATED, *REPAIR_CONDITIONS)
     ]
-    reasons = (REASON_QUARANTINE, REASON_QUARANTINE, REASON_WITHDRAWN)
+    reasons = (names.REASON_QUARANTINE, names.REASON_QUARANTINE, names.REASON_WITHDRAWN)
     drains = [
-        {"type": kind, "status": str(reason == REASON_QUARANTINE), "reason": reason}
-        for kind, reason in zip(DRAIN_CONDITIONS, reasons, strict=True)
+        {"type": kind, "status": str(reason == names.REASON_QUARANTINE), "reason": reason}
+        for kind, reason in zip(names.DRAIN_CONDITIONS, reasons, strict=True)
     ]
     conditions = [condition, degraded, *others, *drains]
     body = {"metadata": {"labels": labels}, "status": {"conditions": conditions}}
