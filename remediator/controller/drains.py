@@ -352,13 +352,8 @@ class Drains(EdgePart):
         if drain is None:
             return no_answer("its drain was stopped")
         kept = partial(self._kept_from_eviction, drain, eviction)
-        about = PodRecheck(
-            self._api,
-            self._clock,
-            eviction,
-            kept,
-            partial(drain.listed, eviction.uid, self._clock),
-        )
+        listed = partial(drain.listed, eviction.uid, self._clock)
+        about = PodRecheck(self._api, self._clock, eviction, kept, listed)
         why = await about.check()
         if (known := about.known()) is not None:
             return known
