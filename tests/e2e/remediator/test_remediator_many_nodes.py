@@ -20,7 +20,7 @@ from tests.support.remediator.remediator_process import (
 
 SICK = 100
 PODS_PER_NODE = 10
-RATE = 100
+RATE = 250
 ALL_AT_ONCE = """
 mode: Enforce
 budget:
