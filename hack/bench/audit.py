@@ -69,8 +69,8 @@ def _resource(event: dict[str, Any]) -> str:
     about = event.get("objectRef", {})
     parts = [about.get("resource", ""), about.get("subresource", "")]
     name = "/".join(filter(None, parts)) or event["requestURI"].partition("?")[0]
-    cached = event["verb"] == "list" and "resourceVersion=0" in event["requestURI"]
-    return f"{name}, resourceVersion=0" if cached else name
+    cached = event["verb"] == "list" and "resourceVersion=" in event["requestURI"]
+    return f"{name}, cached" if cached else name
 
 
 def _time(text: str) -> float:
