@@ -7,6 +7,7 @@ Nothing else in the remediator changes the cluster; the writes are those of `rul
   notice of an earlier Enforce. A DeviceTaintRule has no effect then.
 - A disruptive write is sent only within 10 s after a lease renewal. The node must have been read
 at most 1 s ago, in at most 5 s, and the rules check it again.
+- An eviction needs no read of the node if the watch of nodes had an event within 1 s.
 - A taint and cordon needs no read if the watch still shows its resource version, because the API
   server refuses any other version.
 
@@ -131,9 +132,10 @@ class Gateway:
         mode: Callable[[str], Mode],
         recheck: Recheck,
         watched: Callable[[str], NodeView | None] = lambda _: None,
+        watched_now: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
         """`mode` returns the mode for a node. `watched` returns a node from its watch; None if no
-        watch shows it.
+        watch shows it. `watched_now` does so only while the watch is known to be up to date.
         """
         self._api = api
         self._clock = clock
@@ -142,6 +144,7 @@ class Gateway:
         self._mode = mode
         self._recheck = recheck
         self._watched = watched
+        self._watched_now = watched_now
         self._reads: dict[str, _Read] = {}
         self._reading: dict[str, asyncio.Task[FreshNode]] = {}
 
@@ -238,11 +241,15 @@ class Gateway:
         if about is None:
             return self._exactly_seen(write) or await self.fresh_node(write.node, FRESH_NODE_S), ""
         node = write.node
+        if not again and (seen := self._seen_now(write)) is not None:
+            return seen, await about.check()
         read = self._shared_read(node) if again else self.fresh_node(node, FRESH_NODE_S)
         return await asyncio.gather(read, about.check(again=again))
 
     def _node_too_old(self, write: d.Write) -> bool:
-        """Whether the last read of the node is no longer fresh."""
+        """Whether the watch or the last read of the node is no longer fresh."""
+        if self._seen_now(write) is not None:
+            return False
         known = self._reads.get(write.node)
         return known is None or self._clock.elapsed() - known.answered_at > FRESH_NODE_S
 
@@ -254,6 +261,11 @@ class Gateway:
         version = metadata.get("resourceVersion", "")
         seen = node is not None and version and node.metadata.resource_version == version
         return node if seen else None
+
+    def _seen_now(self, write: d.Write) -> NodeView | None:
+        """The node of an eviction, if its watch is known to be up to date; else None."""
+        evicts = isinstance(write, d.EvictPod | d.SetDisruptionTarget | d.DeletePod)
+        return self._watched_now(write.node) if evicts else None
 
     async def _still_owned(self, write: d.RemoveTaint) -> Sent | None:
         """None if an uncached read shows that the session of the taint and cordon is gone or has
@@ -314,7 +326,7 @@ class Gateway:
 
     def _changed(self, write: d.Write) -> str:
         """Why the known state of the node forbids the write; "" if it allows it."""
-        if (seen := self._exactly_seen(write)) is not None:
+        if (seen := self._exactly_seen(write) or self._seen_now(write)) is not None:
             return self._recheck(write, seen)
         known = self._reads.get(write.node)
         if known is None:

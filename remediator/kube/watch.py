@@ -1,8 +1,8 @@
 """List and watch one resource into a cache.
 
 A `Reflector` lists page by page and follows the watch from there. It lists again when the server
-no longer has the resource version (410), when a stream breaks, and after an outage. Before a
-disruption the object is read again. An object that cannot be decoded does not stop the watch.
+no longer has the resource version (410), when a stream breaks, and after an outage. An object that
+cannot be decoded does not stop the watch.
 """
 
 import random
@@ -173,6 +173,14 @@ class Reflector(Generic[T]):
             problem=self.problem,
             longest_quiet_s=self._silence_s + _LISTING_S,
         )
+
+    def shown(self, key: str, within_s: float) -> T | None:
+        """The object, if the open watch had an event within so many seconds and has delivered
+        every own write that is older; else None.
+        """
+        since, owed = self._clock.elapsed() - within_s, self._owed
+        heard = self.unfollowed_since is None and (self.heard_at or 0.0) >= since
+        return self.items.get(key) if heard and (owed is None or owed[1] >= since) else None
 
     def _quiet_s(self) -> float:
         heard_at = self.heard_at

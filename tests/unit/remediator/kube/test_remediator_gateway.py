@@ -9,6 +9,7 @@ import structlog
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from remediator.controller.evictions import PodRecheck
 from remediator.kube.answer import Answer, Result, classify
 from remediator.kube.gateway import Gateway
 from rules.api import writes as d
@@ -346,6 +347,20 @@ async def test_a_quarantine_of_another_version_than_the_watched_one_needs_a_read
     )
     before = cluster.server.requests.count(verb="get", resource="nodes")
     assert (await watching(cluster, older).send(taint_on(node))).done
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
+
+
+async def test_an_eviction_needs_no_read_of_a_node_whose_watch_is_up_to_date(cluster):
+    node = await cluster.api.get("/api/v1/nodes/n1", NodeView)
+    watched = [node]
+    gate = watching(cluster, None, watched_now=lambda _: watched[0])
+    eviction = d.EvictPod(node="n1", namespace="default", name="p", uid="u")
+    pod = PodRecheck(cluster.api, cluster.clock, eviction, lambda _: "")
+    before = cluster.server.requests.count(verb="get", resource="nodes")
+    assert (await gate.send(eviction, pod)).result is Result.HELD, "there is no such pod"
+    assert cluster.server.requests.count(verb="get", resource="nodes") == before
+    watched[0] = None
+    await gate.send(eviction, pod)
     assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
 
 

@@ -223,6 +223,21 @@ async def test_a_watch_that_hangs_makes_the_view_old(tmp_path, options, quiet_s,
         assert "nodes" in cache.too_old()
 
 
+async def test_an_object_is_shown_only_by_a_watch_that_was_heard_and_has_the_own_writes(tmp_path):
+    async with watching(tmp_path, quiet) as (cache, _):
+        await until(lambda: cache.unfollowed_since is None)
+        assert cache.shown("n1", 1.0) is None, "no such node"
+        cache.learn(msgspec.convert(node("n1", 900), NodeView))
+        assert cache.shown("n1", 1.0) is not None
+        clock_of(cache).ahead_s += 0.8
+        cache.heard_at = clock_of(cache).elapsed()
+        assert cache.shown("n1", 1.0) is not None
+        clock_of(cache).ahead_s += 0.8
+        assert cache.shown("n1", 1.0) is None, "no event for so long"
+        cache.heard_at = clock_of(cache).elapsed()
+        assert cache.shown("n1", 1.0) is None, "the own write was not delivered in time"
+
+
 async def test_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):
     asked = []
 
