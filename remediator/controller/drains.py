@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from remediator.controller import evictions, pod_watch
+from remediator.controller import evictions
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.evictions import Counting, OwnerEvents, PodRecheck
 from remediator.controller.node_drain import NodeDrain
@@ -42,8 +42,6 @@ KeptFrom = Callable[[PodView, DrainInput, Policy, float], str]
 
 _LOG = structlog.get_logger()
 
-# How long the first pass waits for the watch of the node's pods.
-_OPENING_S = 2.0
 # A drain is woken by its watch, by the PDBs' watch and by its plan. Other changes wait this long.
 _WAITING_S = 5.0
 # While pods are leaving and no watch shows them, they are listed this often.
@@ -73,7 +71,7 @@ class Drains(EdgePart):
         self._owner_events = OwnerEvents(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
-        self._watches = asyncio.Semaphore(pod_watch.MOST)
+        self._pods = PodWatch(edge, self._pods_changed)
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -82,6 +80,7 @@ class Drains(EdgePart):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 group.create_task(self._notices.run())
+                group.create_task(self._pods.run())
                 while True:
                     began = self._clock.elapsed()
                     wait_s = self._pump(group)
@@ -123,7 +122,7 @@ class Drains(EdgePart):
         before, drain = drain, NodeDrain(session, evicting, self._clock.elapsed())
         self._drains[node] = drain
         if evicting is d.Evicting.GO:
-            drain.watch = PodWatch(self._edge, node, drain.changed.set, self._watches)
+            drain.watch = self._pods.follow(node)
         elif before is not None and before.session_uid == drain.session_uid:
             self._reuse(drain, before)
         drain.task = self._group.create_task(self._run(node, drain))
@@ -148,27 +147,22 @@ class Drains(EdgePart):
         self._queue = pdb_queue.pdb_changed(self._queue, key)
         self._due.set()
 
+    def _pods_changed(self, node: str) -> None:
+        if (drain := self._drains.get(node)) is not None:
+            drain.changed.set()
+
     def _stop(self, node: str, drain: NodeDrain) -> None:
         self._drains.pop(node, None)
+        if drain.watch is not None:
+            self._pods.leave(drain.watch)
         # Break the reference cycle of task and drain, so that the plan is freed at once.
         task, drain.task = drain.task, None
         if task is not None:
             task.cancel()
 
     async def _run(self, node: str, drain: NodeDrain) -> None:
-        watch = drain.watch
-        following = asyncio.create_task(watch.run()) if watch is not None else None
-        try:
-            if following is not None:
-                await clock.heard(drain.changed, _OPENING_S)
-            elif drain.plan is not None:
-                await self._clock.sleep(self._listed_again_s(node, drain, drain.plan))
-            await self._passes(node, drain)
-        finally:
-            if following is not None:
-                following.cancel()
-
-    async def _passes(self, node: str, drain: NodeDrain) -> None:
+        if drain.watch is None and drain.plan is not None:
+            await self._clock.sleep(self._listed_again_s(node, drain, drain.plan))
         while True:
             drain.changed.clear()
             sessions = self._world.open_sessions(node)
@@ -210,6 +204,9 @@ class Drains(EdgePart):
         settle_s = self._world.policy_of(node).drain.settle_s
         certain = drain.must_list(settle_s, self._clock.now(), began)
         watched = None if certain else drain.watched()
+        listed_now = watched is None
+        if not certain and watched is None and drain.watch is not None:
+            watched = await self._pods.read(drain.watch)
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)
         asking = causes.causes_in_effect(session, snapshot)
@@ -230,7 +227,7 @@ class Drains(EdgePart):
         )
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
-        drain.planned(listed, plan, began, listed=watched is None)
+        drain.planned(listed, plan, began, listed=listed_now)
         self._due.set()
         self._wake(node)
         await self._force(node, drain, plan)
@@ -241,7 +238,7 @@ class Drains(EdgePart):
                 drain.book(not_notified(drain.memory, refused))
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
-        wait_s = _LEAVING_S if plan.leaving and watched is None else _WAITING_S
+        wait_s = _LEAVING_S if plan.leaving and drain.watched() is None else _WAITING_S
         if plan.wake_at is not None:
             wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
         return wait_s

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from remediator.controller.evictions import Listed
-from remediator.controller.pod_watch import PodWatch
+from remediator.controller.pod_watch import NodePods
 from remediator.kube import gateway
 from remediator.kube.clock import Clock
 from rules.api import writes as d
@@ -44,7 +44,7 @@ class NodeDrain:
         self.answered_at: dict[str, float] = {}
         """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
         self.changed = asyncio.Event()
-        self.watch: PodWatch | None = None
+        self.watch: NodePods | None = None
         """Only of a drain that evicts."""
         self.task: asyncio.Task[None] | None = None
 

@@ -26,7 +26,7 @@ release: {healthyFor: 1s}
 """
 QUIET_S = 2.0
 ROW = re.compile(r"^\| `(\w+ [\w/?=]+)` \| (\d+) \|", re.MULTILINE)
-CACHED = "resourceVersion=0"
+CACHED = "resourceVersion"
 """The API server answers such a list from its cache."""
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from remediator.controller import pod_watch
+from remediator.controller.pod_watch import NodePods
+from rules.api.pods import PodView, unreadable_pod
 from tests.support.scenario.fleets import NODE, evicted, fleet
 from tests.support.scenario.session_world import World
 
@@ -48,20 +49,35 @@ def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
     assert reads == [PODS] * 3, "gangs and the start of the watch from a cache, and the last list"
 
 
-def test_only_so_many_nodes_are_watched_and_the_others_are_drained_from_cached_lists() -> None:
-    nodes = [f"n{index}" for index in range(pod_watch.MOST + 8)]
+def test_all_draining_nodes_share_one_watch_that_ends_with_the_last_drain() -> None:
+    nodes = [f"n{index}" for index in range(40)]
     world = fleet(len(nodes), limits={"nodesDraining": len(nodes)})
     for node in nodes:
         world.add_pod(f"pod-{node}", node, grace=10)
         world.incident(node)
-    watches = []
+    watches, before = [], len(world.gets)
     for _ in range(60):
         world.run(1)
         watches.append(world.open_watches(PODS))
-    assert max(watches) == pod_watch.MOST
-    assert watches[-1] == 0, "a drained node is not watched"
+    assert max(watches) == 1
     assert {world.phase(node) for node in nodes} == {"Quarantined"}
     assert sorted(evicted(world)) == sorted(f"pod-{node}" for node in nodes)
+    lists = sum(path == PODS for path, _ in world.gets[before:])
+    assert lists <= 3 * len(nodes) + 5, "gangs, the start of the drain, and the last list"
+    world.run(60)
+    assert world.open_watches(PODS) == 0
+
+
+def test_events_that_the_list_has_already_do_not_undo_it() -> None:
+    pods = NodePods(NODE, lambda _: True)
+    pods.apply(8, "a/old", pod("old"))
+    pods.apply(12, "a/new", pod("new"))
+    assert pods.pods() is None, "not listed yet"
+    pods.take({"a/kept": pod("kept")}, 10)
+    pods.apply(9, "a/kept", None)
+    assert names(pods) == ["kept", "new"]
+    pods.apply(13, "a/kept", None)
+    assert names(pods) == ["new"]
 
 
 def test_a_drain_goes_on_when_its_watch_dies_in_the_middle() -> None:
@@ -90,6 +106,14 @@ def test_a_pod_that_a_silent_watch_does_not_show_is_evicted_too(
     world.add_pod("unseen", NODE, grace=2)
     world.run_until(NODE, "Quarantined", limit=limit_s + 10)
     assert evicted(world) == ["first", "unseen"]
+
+
+def pod(name: str) -> PodView:
+    return unreadable_pod(f"a/{name}", NODE)
+
+
+def names(pods: NodePods) -> list[str]:
+    return sorted(one.metadata.name for one in pods.pods() or ())
 
 
 def _lists(world: World, seconds: float) -> int:
