@@ -167,7 +167,14 @@ class Replica:
         self.world.doubts += [self.maintenance.too_old, self._time_unknown]
         kueue = KueueWorkloads(self.api, groups)
         pod_groups = PodGroups(self.api, groups, self.clock)
-        self.scout = GangScout(edge, reader, kueue, pod_groups, fleet_changed=self.fleet.changed)
+        self.scout = GangScout(
+            edge,
+            reader,
+            kueue,
+            pod_groups,
+            follow=self.drains.pods.read_early,
+            fleet_changed=self.fleet.changed,
+        )
         self.housekeeping = Housekeeping(edge, publishers=publishers)
         self.records = RecordKeeping(edge)
         self.drain_conditions = DrainConditions(edge)

@@ -65,9 +65,10 @@ class DrainReader:
         query["fieldSelector"] = object_name.field_selector("spec.nodeName", node)
         listed = await self._api.items("/api/v1/pods", PodView, query=query, limit=limit)
         unread = (unreadable_pod(name, node) for name in listed.unread)
-        return (*await self._with_gpus(node, listed.found), *unread)
+        return (*await self.with_gpus(node, listed.found), *unread)
 
-    async def _with_gpus(self, node: str, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
+    async def with_gpus(self, node: str, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
+        """Return the node's pods with the GPUs that they claim and hold."""
         return await self._devices.with_gpus(node, pods, self._holders(node))
 
     def _holders(self, node: str) -> Holders | None:
@@ -77,16 +78,14 @@ class DrainReader:
             return None
         return health.status.holders
 
-    async def pods_and_owners(self, node: str) -> tuple[tuple[PodView, ...], dict[str, OwnerView]]:
-        """Return the node's pods, and the known owners by UID, those of its GPU pods included."""
-        pods = await self.cached_pods_on(node)
+    async def owners_of_gpu_pods(self, pods: Iterable[PodView]) -> dict[str, OwnerView]:
+        """Return the known owners by UID, those of these GPU pods included."""
         wanted = {
             c.uid: (pod.metadata.namespace, c)
             for pod in pods
             if pod.gpus and not pod.finished and (c := pod.metadata.controller) is not None
         }
-        owners = await self._owners.look_up(tuple(wanted.values()))
-        return pods, owners.known
+        return (await self._owners.look_up(tuple(wanted.values()))).known
 
     async def read(
         self,
@@ -115,7 +114,7 @@ class DrainReader:
         elif watched is None:
             pods = await self.cached_pods_on(node)
         else:
-            pods = await self._with_gpus(node, watched)
+            pods = await self.with_gpus(node, watched)
         owners = await self._owners.look_up(before.wants_owners if before else ())
         # They count once the pods are gone.
         wanted = memory.volumes and (certain or memory.pods_gone_at is not None)

@@ -71,7 +71,7 @@ class Drains(EdgePart):
         self._owner_events = OwnerEvents(edge)
         self._counting = Counting(lambda: edge.world.caches.pdbs.items)
         self._due = asyncio.Event()
-        self._pods = PodWatch(edge, self._pods_changed)
+        self.pods = PodWatch(edge, self._pods_changed)
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Drains(EdgePart):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 group.create_task(self._notices.run())
-                group.create_task(self._pods.run())
+                group.create_task(self.pods.run())
                 while True:
                     began = self._clock.elapsed()
                     wait_s = self._pump(group)
@@ -122,7 +122,7 @@ class Drains(EdgePart):
         before, drain = drain, NodeDrain(session, evicting, self._clock.elapsed())
         self._drains[node] = drain
         if evicting is d.Evicting.GO:
-            drain.watch = self._pods.follow(node)
+            drain.watch = self.pods.follow(node)
         elif before is not None and before.session_uid == drain.session_uid:
             self._reuse(drain, before)
         drain.task = self._group.create_task(self._run(node, drain))
@@ -154,7 +154,7 @@ class Drains(EdgePart):
     def _stop(self, node: str, drain: NodeDrain) -> None:
         self._drains.pop(node, None)
         if drain.watch is not None:
-            self._pods.leave(drain.watch)
+            self.pods.leave(drain.watch)
         # Break the reference cycle of task and drain, so that the plan is freed at once.
         task, drain.task = drain.task, None
         if task is not None:
@@ -206,7 +206,7 @@ class Drains(EdgePart):
         watched = None if certain else drain.watched()
         listed_now = watched is None
         if not certain and watched is None and drain.watch is not None:
-            watched = await self._pods.read(drain.watch)
+            watched = await self.pods.read(drain.watch)
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)
         asking = causes.causes_in_effect(session, snapshot)

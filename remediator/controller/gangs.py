@@ -9,7 +9,7 @@ a node that was not read yet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import structlog
@@ -21,9 +21,10 @@ from remediator.kube.answer import ApiError
 from remediator.kube.api import Api
 from remediator.kube.other_apis import ApiGroups
 from remediator.world import Edge, EdgePart
-from rules.api import object_name, workloads
+from rules.api import object_name, timestamps, workloads
 from rules.api.metadata import ObjectMeta, View
 from rules.api.nodes import QuarantineView
+from rules.api.pods import PodView
 from rules.catalog.reason import Level
 from rules.drain.gangs import Gang, gangs_of
 from rules.session import causes
@@ -37,6 +38,8 @@ _FRESH_S = 20.0
 # Kueue replaces a node within a minute; what it still replaces decides over the next drain.
 _FRESH_KUEUE_S = 5.0
 _NODES_PER_SWEEP = 20
+# A session that has just begun to wait: its drain takes over the pods that were read here.
+_SOON_S = 5.0
 _WAITING = frozenset({"", "Pending", "Marked"})
 
 
@@ -50,9 +53,12 @@ class GangScout(EdgePart):
         kueue: KueueWorkloads,
         groups: PodGroups,
         *,
+        follow: Callable[[str], Awaitable[tuple[PodView, ...]]],
         fleet_changed: Callable[[], None],
     ) -> None:
+        """`follow` returns the pods of a node whose drain begins soon."""
         super().__init__(edge)
+        self._follow = follow
         self._reader = reader
         self._kueue = kueue
         self._groups = groups
@@ -82,20 +88,33 @@ class GangScout(EdgePart):
         now = self._clock.elapsed()
         due = [n for n in waiting if now - self._read_at.get(n, float("-inf")) >= self._fresh_s(n)]
         self._failed = False
-        for name in due[:_NODES_PER_SWEEP]:
+        names = due[:_NODES_PER_SWEEP]
+        for name, pods in zip(
+            names, await asyncio.gather(*map(self._pods_on, names)), strict=True
+        ):
             self._read_at[name] = now
             with self._isolation.guard("gangs", f"node {name}"):
-                if not await self._read(name):
+                if pods is None or not await self._find(name, pods):
                     # Its turn waits for the answer: the next sweep asks again, and comes sooner.
                     del self._read_at[name]
                     self._failed = True
         self._read_at = {n: at for n, at in self._read_at.items() if n in waiting}
         return len(due) > _NODES_PER_SWEEP
 
-    async def _read(self, name: str) -> bool:
+    async def _pods_on(self, name: str) -> tuple[PodView, ...] | None:
+        """Return the pods of one node; None if they cannot be read."""
+        pods: tuple[PodView, ...] | None = None
+        with self._isolation.guard("gangs", f"node {name}"):
+            if self._begins_soon(name):
+                pods = await self._reader.with_gpus(name, await self._follow(name))
+            else:
+                pods = await self._reader.cached_pods_on(name)
+        return pods
+
+    async def _find(self, name: str, pods: tuple[PodView, ...]) -> bool:
         """Store the gangs of one node; False if they cannot be read."""
         try:
-            pods, owners = await self._reader.pods_and_owners(name)
+            owners = await self._reader.owners_of_gpu_pods(pods)
             sick = frozenset(self._world.nodes_with_open_sessions())
             found = gangs_of(pods, owners, await self._groups.read(pods, sick))
             replacing = await self._kueue.unhealthy(found)
@@ -106,6 +125,14 @@ class GangScout(EdgePart):
             self._world.gangs[name] = found
             self._fleet_changed()
         return True
+
+    def _begins_soon(self, node: str) -> bool:
+        """Whether this replica drains the node within seconds, unless something blocks it."""
+        session = next(iter(self._world.open_sessions(node)), None)
+        if session is None or not self._may_act():
+            return False
+        since = timestamps.parse_time(session.status.phase_since)
+        return self._clock.now() - (since or session.metadata.created_at) <= _SOON_S
 
     def _fresh_s(self, node: str) -> float:
         aware = any(gang.topology_aware for gang in self._world.gangs.get(node, ()))

@@ -8,6 +8,7 @@ events keep them up to date; pods of other nodes are dropped unread. One watch c
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -31,6 +32,8 @@ _WATCH_S = (300, 600)
 _BACKOFF_S = (0.8, 30.0)
 # A watch that was open this long worked and starts again at once.
 _LIVED_S = 15.0
+# A node is followed so long before its drain.
+_BEGINS_S = 15.0
 # A watch without events for longer may be that of a server that went back to an older state.
 _SILENT_S = 20.0
 
@@ -60,6 +63,8 @@ class NodePods:
         self.node = node
         self.contradicted = False
         """The last uncached list had other pods. The watch is not used until a list agrees."""
+        self.drained = False
+        """Its drain has begun."""
         self._is_open = is_open
         self._pods: dict[str, PodView] = {}
         self._version: int | None = None
@@ -121,6 +126,8 @@ class PodWatch:
         self._isolation = edge.isolation
         self._changed = changed
         self._nodes: dict[str, NodePods] = {}
+        self._early: deque[tuple[float, NodePods]] = deque()
+        """Nodes whose drain has to begin before this time (CLOCK_BOOTTIME)."""
         self._listed = asyncio.Event()
         self._version = ""
         """Where the watch starts: the version of the first list, then that of the last event."""
@@ -128,9 +135,21 @@ class PodWatch:
         """CLOCK_BOOTTIME of the last event of the open watch; None while none is open."""
 
     def follow(self, node: str) -> NodePods:
-        """Return the pods of the node, which are unknown until `read`."""
-        pods = self._nodes[node] = NodePods(node, self._is_open)
+        """Return the pods of a draining node, which are unknown until the first `read`."""
+        pods = self._nodes.setdefault(node, NodePods(node, self._is_open))
+        pods.drained = True
         return pods
+
+    async def read_early(self, node: str) -> tuple[PodView, ...]:
+        """Return the pods of a node whose drain begins within seconds. Raises ApiError.
+
+        They are followed, so that the drain needs no list.
+        """
+        self._leave_undrained()
+        pods = self._nodes.setdefault(node, NodePods(node, self._is_open))
+        self._early.append((self._clock.elapsed() + _BEGINS_S, pods))
+        known = pods.pods()
+        return await self.read(pods) if known is None else known
 
     def leave(self, pods: NodePods) -> None:
         """Stop following; the watch ends with the last node."""
@@ -215,11 +234,18 @@ class PodWatch:
             self._heard_at = self._clock.elapsed()
             try:
                 async for line in watch_events.lines(response.content):
+                    self._leave_undrained()
                     if not self._nodes:
                         return
                     self._apply(line)
             finally:
                 self._heard_at = None
+
+    def _leave_undrained(self) -> None:
+        while self._early and self._early[0][0] <= self._clock.elapsed():
+            _, pods = self._early.popleft()
+            if not pods.drained:
+                self.leave(pods)
 
     def _apply(self, line: bytes) -> None:
         try:

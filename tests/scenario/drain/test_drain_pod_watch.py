@@ -46,7 +46,7 @@ def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
     world.fail_until(NODE, "Quarantined", limit=60)
     world.run(2)
     reads = [path for path, _ in world.gets if "/pods" in path and "gpuward/pods" not in path]
-    assert reads == [PODS] * 3, "gangs and the start of the watch from a cache, and the last list"
+    assert reads == [PODS] * 2, "the start of the watch from a cache, and the last list"
 
 
 def test_all_draining_nodes_share_one_watch_that_ends_with_the_last_drain() -> None:
@@ -63,8 +63,17 @@ def test_all_draining_nodes_share_one_watch_that_ends_with_the_last_drain() -> N
     assert {world.phase(node) for node in nodes} == {"Quarantined"}
     assert sorted(evicted(world)) == sorted(f"pod-{node}" for node in nodes)
     lists = sum(path == PODS for path, _ in world.gets[before:])
-    assert lists <= 3 * len(nodes) + 5, "gangs, the start of the drain, and the last list"
+    assert lists <= 2 * len(nodes) + 5, "the start of the watch, and the last list"
     world.run(60)
+    assert world.open_watches(PODS) == 0
+
+
+def test_a_node_that_waits_for_the_budget_is_not_watched_for_long() -> None:
+    world = fleet(3, budget={"maxUnavailable": {"percent": 100, "atMost": 1}})
+    for node in ("n0", "n1"):
+        world.incident(node)
+    world.run(60)
+    assert sorted(str(world.phase(node)) for node in ("n0", "n1")) == ["Pending", "Quarantined"]
     assert world.open_watches(PODS) == 0
 
 

@@ -92,7 +92,8 @@ async def test_an_owner_with_an_odd_selector_ends_nothing(cluster):
     await owned(cluster, "rc", uid)
     async with draining(cluster) as setting:
         look = DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches)
-        pods, owners = await look.pods_and_owners("n1")
+        pods = await look.cached_pods_on("n1")
+        owners = await look.owners_of_gpu_pods(pods)
         assert [p.metadata.name for p in pods] == ["p"]
         assert owners[uid].metadata.name == "rc"
 
@@ -124,7 +125,7 @@ async def test_an_owner_reference_chooses_no_path(cluster, name, kind, api_versi
     async with draining(cluster) as setting:
         look = DrainReader(setting.cluster.api, setting.cluster.clock, setting.caches)
         before = len(list(cluster.server.requests.all))
-        await look.pods_and_owners("n1")
+        await look.owners_of_gpu_pods(await look.cached_pods_on("n1"))
         asked = [r.path for r in list(cluster.server.requests.all)[before:]]
         allowed = ("/api/v1/pods?", "/api/v1/namespaces/default/replicationcontrollers/")
         assert [

@@ -62,10 +62,12 @@ async def test_it_is_a_gpu_pod_and_its_gang_is_seen(cluster):
     await add_pod(cluster, "talks", "other", "nic")
     async with edge_world(cluster, POLICY) as setting:
         look = DrainReader(cluster.api, cluster.clock, setting.caches)
-        (pod,), owners = await look.pods_and_owners("sick")
+        (pod,) = await look.cached_pods_on("sick")
+        owners = await look.owners_of_gpu_pods([pod])
         assert pod.gpus == 2
         assert [gang.key for gang in gangs_of((pod,), owners)] == ["JobSet default/llm"]
-        (pod,), owners = await look.pods_and_owners("other")
+        (pod,) = await look.cached_pods_on("other")
+        owners = await look.owners_of_gpu_pods([pod])
         assert pod.gpus == 0
         assert gangs_of((pod,), owners) == ()
 

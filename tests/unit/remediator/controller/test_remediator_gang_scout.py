@@ -9,6 +9,7 @@ from hack.sim.cluster.resource import PODS
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.gangs import GangScout, KueueWorkloads
 from remediator.controller.pod_groups import PodGroups
+from remediator.controller.pod_watch import PodWatch
 from remediator.kube.other_apis import ApiGroups
 from rules.api.quarantine import Mode
 from rules.policy.policy import Policy
@@ -68,6 +69,7 @@ class Scouting:
             DrainReader(api, clock, setting.caches),
             cast("KueueWorkloads", self.kueue),
             PodGroups(api, ApiGroups(api, clock), clock),
+            follow=PodWatch(setting.edge(), lambda _: None).read_early,
             fleet_changed=lambda: self.wakeups.append(1),
         )
 
