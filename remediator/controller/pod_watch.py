@@ -91,16 +91,21 @@ class NodePods:
         self.contradicted = not self.shows(listed)
 
     def forget(self) -> None:
-        """Drop the pods: the watch missed events, or they are being listed again."""
-        self._version = None
-        self._early.clear()
+        """Drop the pods: a list follows, or the watch missed events."""
+        if self._version is not None:
+            self._version = None
+            self._early.clear()
 
     def take(self, pods: dict[str, PodView], version: int) -> None:
-        """Take over a list and the events that it does not have."""
+        """Take over a list and the events that it does not have, unless another list came first:
+        that one is complete with the events since.
+        """
+        if self._version is not None:
+            return
         self._pods, self._version, self.contradicted = pods, version, False
-        early, self._early = self._early, []
-        for event in early:
+        for event in self._early:
             self.apply(*event)
+        self._early.clear()
 
     def apply(self, version: int, key: str, pod: PodView | None) -> None:
         """Take over one event; `pod` is None if it was deleted."""
@@ -130,7 +135,10 @@ class PodWatch:
         """Nodes whose drain has to begin before this time (CLOCK_BOOTTIME)."""
         self._listed = asyncio.Event()
         self._version = ""
-        """Where the watch starts: the version of the first list, then that of the last event."""
+        """Where the watch goes on: the version of the first list, then that of the last event."""
+        self._from = 0
+        """The version of the first list. The watch has no events before it, so an older list by
+        another API server cannot be followed."""
         self._heard_at: float | None = None
         """CLOCK_BOOTTIME of the last event of the open watch; None while none is open."""
 
@@ -174,10 +182,11 @@ class PodWatch:
         found = {key_of(pod.metadata): pod for pod in listed.found}
         found |= {key: unreadable_pod(key, pods.node) for key in listed.unread}
         if watch_events.is_number(version):
-            pods.take(found, int(version))
             if not self._version:
-                self._version = version
+                self._version, self._from = version, int(version)
                 self._listed.set()
+            if int(version) >= self._from:
+                pods.take(found, int(version))
         return tuple(found.values())
 
     async def run(self) -> None:
