@@ -57,7 +57,7 @@ IN_FLIGHT = {
 # In a storm all nodes are quarantined first, then pods are evicted, then the rest is recorded. A
 # call waits for these queues before it takes a slot, but at most so many seconds.
 AFTER = {
-    CallQueue.STATUS: (frozenset({CallQueue.TAINT, CallQueue.OPEN}), 1.0),
+    CallQueue.STATUS: (frozenset({CallQueue.TAINT, CallQueue.OPEN}), 2.0),
     CallQueue.RECORD: (
         frozenset({CallQueue.TAINT, CallQueue.OPEN, CallQueue.STATUS, CallQueue.EVICT}),
         3.0,
