@@ -23,6 +23,7 @@ from rules.api import names
 from rules.catalog.reason import ClosesKind, ClosesOn
 from rules.catalog.reasons import REASONS
 from rules.policy.reader import policy_schema
+from rules.text.user_input import CommandParser
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 
@@ -128,9 +129,9 @@ def _agent() -> list[str]:
     ]
 
 
-def _agent_parser() -> argparse.ArgumentParser:
+def _agent_parser() -> CommandParser:
     """The agent's commands."""
-    parser = argparse.ArgumentParser()
+    parser = CommandParser()
     added = parser.add_subparsers()
     for command in (run, check, decode, explain, reset_gpu, restart_node):
         command.add_parser(added)
@@ -138,7 +139,7 @@ def _agent_parser() -> argparse.ArgumentParser:
 
 
 def _flags(
-    parser: argparse.ArgumentParser, of_all: argparse.ArgumentParser | None = None
+    parser: CommandParser, of_all: CommandParser | None = None
 ) -> list[tuple[str, str, str]]:
     """Every flag with its meaning and its commands, `all` for all of them and for `of_all`."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -151,14 +152,12 @@ def _flags(
     )
 
 
-def _collect(
-    parser: argparse.ArgumentParser, name: str, found: dict[tuple[str, str], list[str]]
-) -> int:
+def _collect(parser: CommandParser, name: str, found: dict[tuple[str, str], list[str]]) -> int:
     """Fill `found`; how many commands without further ones there are."""
     commands = 0
-    for action in parser._actions:  # noqa: SLF001  # argparse offers no other way to list them
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # the same
-            for command, child in action.choices.items():
+    for action in parser.declared:
+        if action.nargs == argparse.PARSER:
+            for command, child in dict(action.choices or ()).items():
                 if command in FORMER_NAMES:
                     continue
                 commands += _collect(child, f"{name} {command}".strip(), found)

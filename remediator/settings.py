@@ -73,7 +73,7 @@ class _RemediatorParser(CommandParser):
         self.exit(EX_USAGE, f"{self.prog}: {message}; see {self.prog} --help.\n")
 
 
-def make_parser(env: Mapping[str, str]) -> argparse.ArgumentParser:
+def make_parser(env: Mapping[str, str]) -> CommandParser:
     """The parser of all commands, with defaults from the environment."""
     parser = _RemediatorParser(
         prog="gpuward-remediator",

@@ -109,7 +109,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Every command with its options, examples and help."""
     top = Parser(
         prog=PROGRAM,
@@ -130,7 +130,7 @@ def make_parser() -> argparse.ArgumentParser:
     return top
 
 
-def global_options() -> argparse.ArgumentParser:
+def global_options() -> Parser:
     """Return a parser of the options that apply to all commands; its help lists only them."""
     found = Parser(
         prog=PROGRAM,

@@ -23,6 +23,23 @@ class CommandParser(argparse.ArgumentParser):
     _typed: Sequence[str] = ()
     """The arguments after the command."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.declared: list[argparse.Action] = []
+        """The arguments of this parser; a command's arguments are in its own parser."""
+        super().__init__(*args, **options)
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """Add an argument."""
+        action = super().add_argument(*names, **options)
+        self.declared.append(action)
+        return action
+
+    def add_subparsers(self, **options: Any) -> Any:
+        """Add the argument that selects a command."""
+        action = super().add_subparsers(**options)
+        self.declared.append(action)
+        return action
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
@@ -40,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
         option = next((argument for argument in unknown if argument.startswith("-")), "")
         message = f"unrecognized arguments: {_cut(' '.join(unknown))}"
         if option:
-            return message + nearest(option.partition("=")[0], known_options(self))
+            return message + nearest(option.partition("=")[0], self.known_options())
         taken = self.positionals()
         one = "one " if len(taken) == 1 else ""
         return f"{message}; it takes {one}{' and '.join(taken) or 'none'}"
@@ -51,7 +68,7 @@ class CommandParser(argparse.ArgumentParser):
         A missing option was more often misspelled than forgotten.
         """
         if message.startswith(_LACKING):
-            known = known_options(self)
+            known = self.known_options()
             for argument in takewhile("--".__ne__, self._typed):
                 # The prefix of an option may be an abbreviation (allow_abbrev).
                 if argument.startswith("--") and not any(
@@ -64,7 +81,7 @@ class CommandParser(argparse.ArgumentParser):
         """Return the positional arguments of the command, with their names in the help."""
         return tuple(
             str(action.metavar or action.dest.upper())
-            for action in _actions(self)
+            for action in self.declared
             if not action.option_strings
         )
 
@@ -72,15 +89,14 @@ class CommandParser(argparse.ArgumentParser):
         """Return the commands of the program; none for the parser of a command."""
         return tuple(
             name
-            for action in _actions(self)
+            for action in self.declared
             if action.nargs == argparse.PARSER
             for name in action.choices or ()
         )
 
-
-def known_options(parser: argparse.ArgumentParser) -> tuple[str, ...]:
-    """Return the options of a parser."""
-    return tuple(option for action in _actions(parser) for option in action.option_strings)
+    def known_options(self) -> tuple[str, ...]:
+        """Return the options."""
+        return tuple(option for action in self.declared for option in action.option_strings)
 
 
 def _no_command(message: str, commands: Iterable[str]) -> tuple[str, str]:
@@ -101,10 +117,6 @@ def nearest(typed: str, known: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(typed, list(known), n=1, cutoff=_ALIKE)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return parser._actions  # noqa: SLF001  # argparse offers no other way to list them
 
 
 def _cut(text: str) -> str:
