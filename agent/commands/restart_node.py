@@ -90,6 +90,8 @@ class NodeRestart:
     session: str
     log_line: Callable[[str], object]
     sync: Callable[[], object] = os.sync
+    ask_s: float = ASK_S
+    """Timeout of one call of systemctl."""
 
     def run(self) -> RepairResult:
         """Request the reboot and return the result."""
@@ -113,7 +115,7 @@ class NodeRestart:
             return _result(Outcome.REFUSED, f"The node was not restarted: {why}.")
         self._write_out()
         self.log_line(f"requesting a reboot from systemd for session {self.session}")
-        ran = self.host.in_init_mounts("systemctl", "reboot", timeout_s=ASK_S)
+        ran = self.host.in_init_mounts("systemctl", "reboot", timeout_s=self.ask_s)
         if ran.status < 0 or (ran.status not in {0, *_NOT_RUN} and self._stops()):
             # The reboot has started and ended systemctl or its connection.
             cut = f"systemctl was interrupted ({ran.status}): {ran.output}"
@@ -127,7 +129,7 @@ class NodeRestart:
     def _stops(self) -> bool:
         """Whether the machine may be shutting down."""
         try:
-            ran = self.host.in_init_mounts("systemctl", "is-system-running", timeout_s=ASK_S)
+            ran = self.host.in_init_mounts("systemctl", "is-system-running", timeout_s=self.ask_s)
         except HostError:
             return True
         return ran.text.strip() not in _RUNS

@@ -50,8 +50,11 @@ class Server(ThreadingTCPServer):
         metrics: Callable[[], bytes],
         healthz: Callable[[], str | None],
         readyz: Callable[[], str | None],
+        connection_s: float = CONNECTION_S,
+        has_dualstack: Callable[[], bool] = socket.has_dualstack_ipv6,
     ) -> None:
         self.metrics = metrics
+        self._connection_s = connection_s
         self.checks = {"/healthz": healthz, "/readyz": readyz}
         self._accepted: dict[socket.socket, float] = {}
         """The open connections, oldest first, and when each was accepted."""
@@ -60,7 +63,7 @@ class Server(ThreadingTCPServer):
         super().__init__(address, _Handler, bind_and_activate=False)
         self.socket.close()
         try:
-            self.socket = _listening(address)
+            self.socket = _listening(address, has_dualstack)
         except OSError as error:
             raise MetricsListenError(
                 f"cannot listen on {listen} ({error.strerror}): set another --listen address"
@@ -95,7 +98,7 @@ class Server(ThreadingTCPServer):
         now = time.monotonic()
         with self._lock:
             for connection, since in tuple(self._accepted.items()):
-                if now - since < CONNECTION_S:
+                if now - since < self._connection_s:
                     break
                 self._end(connection)
 
@@ -166,7 +169,7 @@ def _address(listen: str) -> tuple[str, int]:
         ) from None
 
 
-def _listening(address: tuple[str, int]) -> socket.socket:
+def _listening(address: tuple[str, int], has_dualstack: Callable[[], bool]) -> socket.socket:
     """Return a listening socket. Raises OSError.
 
     Without a host it listens on IPv6 and IPv4, or on IPv4 only if the kernel has no IPv6.
@@ -177,7 +180,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
         # Prefer IPv4 for a name with both, such as localhost.
         family, _, _, _, found = min(named, key=lambda one: one[0] != socket.AF_INET)
         return socket.create_server(found[:2], family=family, backlog=BACKLOG)
-    if socket.has_dualstack_ipv6():
+    if has_dualstack():
         try:
             return socket.create_server(
                 ("::", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True

@@ -81,10 +81,16 @@ class Kube:
         *,
         user_agent: str,
         reread: Callable[[], KubeConfig] | None = None,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        silence_s: float = timestamps.WATCH_SILENCE_S,
+        reload_every_s: float = RELOAD_EVERY_S,
     ) -> None:
         """`reread` loads the configuration again after its files rotated. Without it only the
         files that `config` names are read again.
         """
+        self._answer_within_s = answer_within_s
+        self._silence_s = silence_s
+        self._reload_every_s = reload_every_s
         self._config = config
         self._reread = reread or (lambda: config)
         self._user_agent = user_agent
@@ -104,7 +110,7 @@ class Kube:
     def watch_node(self, name: str, resource_version: str) -> Iterator[tuple[str, NodeObject]]:
         """Yield changes (ADDED, MODIFIED, DELETED, BOOKMARK) after `resource_version`.
 
-        Ends when the server ends the watch or sends nothing for `WATCH_SILENCE_S`; status 410 if
+        Ends when the server ends the watch or sends nothing for `silence_s`; status 410 if
         the version is too old.
         """
         query = (
@@ -114,7 +120,7 @@ class Kube:
         response = self._send(
             "GET",
             f"/api/v1/nodes?{query}",
-            timeout=urllib3.Timeout(connect=5.0, read=timestamps.WATCH_SILENCE_S),
+            timeout=urllib3.Timeout(connect=5.0, read=self._silence_s),
         )
         try:
             yield from _watch_events(response)
@@ -182,7 +188,7 @@ class Kube:
         accept: str = JSON,
     ) -> T:
         response = self._send(method, path, body=body, content_type=content_type, accept=accept)
-        content = _read(response)
+        content = _read(response, self._answer_within_s)
         return _understood(content, answer, response.status, f"{method} {path}")
 
     def _send(
@@ -219,14 +225,14 @@ class Kube:
         if response.status == HTTPStatus.UNAUTHORIZED:
             self._reload()
         if response.status >= HTTP_MULTIPLE_CHOICES:
-            raise _refusal(response, _read(response))
+            raise _refusal(response, _read(response, self._answer_within_s))
         return response
 
     def _reload(self) -> None:
         """Load token and certificates again: they may have been renewed."""
         now = time.monotonic()
         self._token_until = 0.0
-        if now < self._reloaded_at + RELOAD_EVERY_S:
+        if now < self._reloaded_at + self._reload_every_s:
             return
         self._reloaded_at = now
         try:
@@ -291,9 +297,9 @@ def _manager(config: KubeConfig, **tls: Any) -> urllib3.PoolManager:
     )
 
 
-def _read(response: urllib3.BaseHTTPResponse) -> bytes:
+def _read(response: urllib3.BaseHTTPResponse, within_s: float) -> bytes:
     """Return the body. Size and time are limited, since any server may be at that address."""
-    deadline = time.monotonic() + ANSWER_WITHIN_S
+    deadline = time.monotonic() + within_s
     content = bytearray()
     complete = False
     try:

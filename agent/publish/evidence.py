@@ -10,21 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agent.publish.client import Kube, KubeError
 from rules.api import timestamps
 from rules.text import printable
 
-FIRST_RETRY_S = 0.5
-LONGEST_RETRY_S = 30.0
 GIVE_UP_S: Final = 900.0
 """Stop retrying after this time: the repair has started, and new readings are of another state."""
 FRESH_WITHIN_S: Final = 20.0
 """Time for the GPUs to answer; a repair step waits three times as long."""
-FRESH_POLL_S = 0.5
-SETTLE_S = 2.0
-"""Time for the rest of the readings to arrive after the first ones."""
 _FINAL: Final = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -33,6 +28,19 @@ _FINAL: Final = frozenset(
     }
 )
 """Status codes that a retry of the same object cannot change."""
+
+
+class Waits(NamedTuple):
+    """Seconds between two attempts, and until the readings are complete."""
+
+    first_retry_s: float = 0.5
+    longest_retry_s: float = 30.0
+    poll_s: float = 0.5
+    settle_s: float = 2.0
+    """Time for the rest of the readings to arrive after the first ones."""
+
+
+WAITS: Final = Waits()
 
 
 class EvidenceKeeper:
@@ -52,6 +60,7 @@ class EvidenceKeeper:
         notify: Callable[[str, bool], None],
         clock: Callable[[], float] = time.monotonic,
         give_up_s: float = GIVE_UP_S,
+        waits: Waits = WAITS,
     ) -> None:
         self._api = api
         self._compose = compose
@@ -59,6 +68,7 @@ class EvidenceKeeper:
         self._notify = notify
         self._clock = clock
         self._give_up_s = give_up_s
+        self._waits = waits
         self._session = ""
         self._latest = ""
         """The last session, also after its taint was removed: its evidence is still completed."""
@@ -106,7 +116,8 @@ class EvidenceKeeper:
                     f"Cannot save the evidence of session {session}: {why}. Gave up.", False
                 )
                 return
-            wait_s = timestamps.backoff_s(failures + 1, FIRST_RETRY_S, LONGEST_RETRY_S)
+            waits = self._waits
+            wait_s = timestamps.backoff_s(failures + 1, waits.first_retry_s, waits.longest_retry_s)
             if self._stop.wait(wait_s * random.uniform(0.5, 1.0)) or session != self._session:
                 return
 
@@ -118,10 +129,10 @@ class EvidenceKeeper:
         done = self._refresh()
         until = self._clock() + FRESH_WITHIN_S
         while not done() and self._clock() < until and session == self._latest:
-            if self._stop.wait(FRESH_POLL_S):
+            if self._stop.wait(self._waits.poll_s):
                 break
         if session == self._latest:
-            self._stop.wait(SETTLE_S)
+            self._stop.wait(self._waits.settle_s)
         return session == self._latest
 
     def _attempt(self, session: str) -> tuple[str, bool]:

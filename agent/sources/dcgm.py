@@ -206,9 +206,11 @@ class DcgmScraper:
         *,
         user_agent: str,
         every_s: float = SCRAPE_EVERY_S,
+        within_s: float = SCRAPE_WITHIN_S,
     ) -> None:
         self._url = url
         self._every_s = every_s
+        self._within_s = within_s
         self._put = put
         self._pool = urllib3.PoolManager(maxsize=1, retries=False)
         self._headers = {"User-Agent": user_agent, "Accept": "text/plain"}
@@ -241,7 +243,7 @@ class DcgmScraper:
         """Scrape once and report the result; a scrape that hangs is reported as Down."""
         # Reading headers has a timeout for each read only, so a timer reports a slow scrape.
         overdue = threading.Timer(
-            2 * SCRAPE_WITHIN_S, self._report_state, (SourceState.DOWN, TOO_SLOW)
+            2 * self._within_s, self._report_state, (SourceState.DOWN, TOO_SLOW)
         )
         overdue.daemon = True
         with contextlib.suppress(RuntimeError):
@@ -274,8 +276,8 @@ class DcgmScraper:
 
     def _fetch(self) -> str:
         """Return the page; the total time is limited too, since an exporter may send slowly."""
-        deadline = time.monotonic() + SCRAPE_WITHIN_S
-        timeout = urllib3.Timeout(connect=SCRAPE_WITHIN_S, read=SCRAPE_WITHIN_S)
+        deadline = time.monotonic() + self._within_s
+        timeout = urllib3.Timeout(connect=self._within_s, read=self._within_s)
         try:
             response = self._pool.request(
                 "GET",

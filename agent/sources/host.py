@@ -118,7 +118,9 @@ _CABLE_COUNTERS: Final = tuple(
 )
 
 
-def network_ports(root: Path = INFINIBAND) -> tuple[NetworkPort, ...]:
+def network_ports(
+    root: Path = INFINIBAND, clock: Callable[[], float] = time.monotonic
+) -> tuple[NetworkPort, ...]:
     """Return every port with its state, device files and error counters.
 
     Virtual functions of this host are left out: they come and go with pods. Raises OSError if
@@ -134,10 +136,10 @@ def network_ports(root: Path = INFINIBAND) -> tuple[NetworkPort, ...]:
         return ()
     verbs = _with_device_file(root, "verbs", "uverbs")
     umad = _with_device_file(root, "mad", "umad")
-    until = time.monotonic() + PORTS_WITHIN_S
+    until = clock() + PORTS_WITHIN_S
     return tuple(
         _network_port(root, device, port, verbs, umad)
-        if time.monotonic() < until
+        if clock() < until
         else NetworkPort(name=_port_name(device, port), active=None)
         for device, port in paths
     )
@@ -254,7 +256,9 @@ def sees_host_processes(root: Path = PROC) -> bool:
 
 
 def host_processes(
-    root: Path = PROC, pause: Callable[[float], object] = time.sleep
+    root: Path = PROC,
+    pause: Callable[[float], object] = time.sleep,
+    max_processes: int = MAX_PROCESSES,
 ) -> Processes | None:
     """Return the services that run; None if the host's processes are not visible.
 
@@ -264,7 +268,7 @@ def host_processes(
         return None
     # Names only: thousands of Path objects would cost more than reading the files.
     numbers = [name for name in os.listdir(root) if name.isdecimal()]  # noqa: PTH208 - see above
-    if len(numbers) > MAX_PROCESSES:
+    if len(numbers) > max_processes:
         return Processes({}, too_many=True)
     running = dict.fromkeys(SERVICES.values(), False)
     for name, state in _names_and_states(root, numbers, pause):

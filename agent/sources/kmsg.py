@@ -167,9 +167,11 @@ class KmsgDevice(_Reader):
         *,
         after: int = -1,
         read: Read = os.read,
+        retry_s: float = RETRY_S,
     ) -> None:
         super().__init__(path, record_filter, sink, after=after)
         self._read = read
+        self._retry_s = retry_s
         self._last = b""
         self._buffer_bytes = kernel_record.MAX_RECORD_BYTES
 
@@ -194,7 +196,7 @@ class KmsgDevice(_Reader):
             except OSError:
                 self._reading.failed()
                 # Wait here, because poll reports a failing device as readable.
-                wake_only.poll(RETRY_S * 1000)
+                wake_only.poll(self._retry_s * 1000)
                 continue
             self._lookback.end()
             self._sequence = self._sequence_of(self._last)

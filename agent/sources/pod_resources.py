@@ -70,14 +70,14 @@ class CallError(Exception):
     """A call failed; the text is a CamelCase reason."""
 
 
-def call(path: str, within_s: float = WITHIN_S) -> bytes:
+def call(path: str, within_s: float = WITHIN_S, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the ListPodResourcesResponse of the kubelet. Raises CallError."""
     deadline = time.monotonic() + within_s
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
             peer.settimeout(within_s)
             peer.connect(path)
-            return _exchange(peer, deadline)
+            return _exchange(peer, deadline, max_bytes)
     except FileNotFoundError as error:
         raise CallError(NO_SOCKET) from error
     except PermissionError as error:
@@ -86,7 +86,7 @@ def call(path: str, within_s: float = WITHIN_S) -> bytes:
         raise CallError(NO_ANSWER) from error
 
 
-def _exchange(peer: socket.socket, deadline: float) -> bytes:
+def _exchange(peer: socket.socket, deadline: float, max_bytes: int) -> bytes:
     """Send the request and return the message of the response."""
     # Imported here: a node without the socket needs no HTTP/2.
     from h2.config import H2Configuration
@@ -107,7 +107,7 @@ def _exchange(peer: socket.socket, deadline: float) -> bytes:
         if not (data := peer.recv(CHUNK_BYTES)):
             raise CallError(NO_ANSWER)
         received += len(data)
-        if received > MAX_BYTES:  # h2 buffers frames of up to 16 MiB
+        if received > max_bytes:  # h2 buffers frames of up to 16 MiB
             raise CallError(TOO_LARGE)
         try:
             for event in connection.receive_data(data):
@@ -276,8 +276,17 @@ class PodResourcesPoller:
     With `auto`, a socket that was never there makes the source Absent.
     """
 
-    def __init__(self, path: str, put: Callable[[PodResourcesSeen | SourceChanged], None]) -> None:
-        self._path = SOCKET if path == AUTO else path
+    def __init__(
+        self,
+        path: str,
+        put: Callable[[PodResourcesSeen | SourceChanged], None],
+        *,
+        usual: str = SOCKET,
+        poll_s: float = POLL_S,
+    ) -> None:
+        """`usual` is the socket of `auto`."""
+        self._path = usual if path == AUTO else path
+        self._poll_s = poll_s
         self._optional = path == AUTO
         self._put = put
         self._wanted = False
@@ -305,7 +314,7 @@ class PodResourcesPoller:
         while not self._stopping:
             self._wake.clear()
             up = self.poll()
-            self._wake.wait(POLL_S if self._wanted else IDLE_S if up else RETRY_S)
+            self._wake.wait(self._poll_s if self._wanted else IDLE_S if up else RETRY_S)
 
     def poll(self) -> bool:
         """Call once, pass the result on and return whether the kubelet answered."""

@@ -26,7 +26,9 @@ def fake(tmp_path: Path) -> FakeHost:
     return made
 
 
-def restarted(fake: FakeHost, boot_id: str = BOOT) -> tuple[RepairResult, list[str]]:
+def restarted(
+    fake: FakeHost, boot_id: str = BOOT, **options: float
+) -> tuple[RepairResult, list[str]]:
     synced: list[str] = []
     result = NodeRestart(
         host=fake.host,
@@ -34,6 +36,7 @@ def restarted(fake: FakeHost, boot_id: str = BOOT) -> tuple[RepairResult, list[s
         session="s",
         log_line=lambda _: None,
         sync=lambda: synced.append("sync"),
+        **options,
     ).run()
     return result, synced
 
@@ -77,11 +80,8 @@ def test_a_request_during_the_reboot_is_not_reported_as_failed(
     assert fake.ran().count("systemctl reboot") == 1
 
 
-def test_a_request_without_an_answer_has_an_unknown_result(
-    fake: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(restart_node, "ASK_S", 0.0)
-    result, _ = restarted(fake)
+def test_a_request_without_an_answer_has_an_unknown_result(fake: FakeHost) -> None:
+    result, _ = restarted(fake, ask_s=0.0)
     assert result.outcome is Outcome.UNKNOWN
     action = ADAPTERS["RestartNodeJob"].steps[Step.RESTART_NODE]
     assert isinstance(action, NewObject)

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import urllib3
@@ -13,13 +14,14 @@ from agent.daemon.http import MOST_CONNECTIONS, MetricsListenError, Server
 
 
 class Served:
-    def __init__(self, listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, listen: str = "127.0.0.1:0", **options: Any) -> None:
         self.problem: str | None = None
         self.server = Server(
             listen,
             metrics=lambda: b"gpuward_x 1\n",
             healthz=lambda: None,
             readyz=lambda: self.problem,
+            **options,
         )
         self.server.start()
 
@@ -61,9 +63,8 @@ def test_every_address_is_of_both_families(listen: str, answering: tuple[str, ..
         running.server.close()
 
 
-def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    running = Served(":0")
+def test_a_kernel_without_ipv6_serves_ipv4() -> None:
+    running = Served(":0", has_dualstack=lambda: False)
     try:
         assert running.server.socket.family == socket.AF_INET
         assert running.get("/healthz")[0] == 200
@@ -92,18 +93,17 @@ def test_probes_are_answered_while_hundreds_of_requests_stay_half_sent(served: S
             connection.close()
 
 
-def test_a_request_that_trickles_in_ends_at_its_deadline(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.daemon.http.CONNECTION_S", 1.0)
+def test_a_request_that_trickles_in_ends_at_its_deadline() -> None:
+    running = Served(connection_s=1.0)
     began = time.monotonic()
-    with half_sent(served) as slow, contextlib.suppress(OSError):
+    with half_sent(running) as slow, contextlib.suppress(OSError):
         slow.settimeout(0.2)
         while time.monotonic() < began + 8:
             slow.sendall(b"x")
             with contextlib.suppress(TimeoutError):
                 assert slow.recv(1) == b""
                 break
+    running.server.close()
     assert time.monotonic() < began + 8
 
 

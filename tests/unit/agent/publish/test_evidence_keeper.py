@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.publish import evidence as module
 from agent.publish.client import UNREACHABLE, KubeError
-from agent.publish.evidence import EvidenceKeeper
+from agent.publish.evidence import EvidenceKeeper, Waits
 
 
 class Server:
@@ -30,17 +29,12 @@ class Server:
         self.there.add(body["name"])
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_RETRY_S", 0.001)
-    monkeypatch.setattr(module, "LONGEST_RETRY_S", 0.002)
-    monkeypatch.setattr(module, "FRESH_POLL_S", 0.001)
-    monkeypatch.setattr(module, "SETTLE_S", 0.0)
+SHORT = Waits(first_retry_s=0.001, longest_retry_s=0.002, poll_s=0.001, settle_s=0.0)
 
 
 def keeper_of(server: Server, **options: Any) -> EvidenceKeeper:
     given = {"compose": lambda session: {"name": session}, "notify": lambda *_: None, **options}
-    return EvidenceKeeper(cast("Any", server), **given)
+    return EvidenceKeeper(cast("Any", server), waits=SHORT, **given)
 
 
 def kept(server: Server, *sessions: str, **options: Any) -> list[tuple[str, bool]]:

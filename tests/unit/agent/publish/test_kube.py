@@ -32,9 +32,9 @@ def hosted() -> Iterator[HostedServer]:
         yield running
 
 
-def kube_of(hosted: HostedServer, folder: Path, token: str = "right") -> Kube:
+def kube_of(hosted: HostedServer, folder: Path, token: str = "right", **options: Any) -> Kube:
     path = hosted.server.write_kubeconfig(folder / "config", token)
-    return Kube(from_files(path), user_agent=AGENT)
+    return Kube(from_files(path), user_agent=AGENT, **options)
 
 
 @contextmanager
@@ -44,6 +44,7 @@ def answering(
     headers: Mapping[str, str] | None = None,
     pause_s: float = 0.0,
     address: str = "127.0.0.1",
+    **options: Any,
 ) -> Iterator[Kube]:
     """A client of a server that always sends this response, byte by byte with pauses."""
 
@@ -59,7 +60,7 @@ def answering(
 
     with serving(Handler, address) as port:
         host = f"[{address}]" if ":" in address else address
-        yield Kube(KubeConfig(server=f"http://{host}:{port}"), user_agent=AGENT)
+        yield Kube(KubeConfig(server=f"http://{host}:{port}"), user_agent=AGENT, **options)
 
 
 @contextmanager
@@ -138,12 +139,10 @@ def test_a_watch_that_expires_ends_with_410(hosted: HostedServer, tmp_path: Path
     assert raised.value.status == 410
 
 
-def test_a_watch_without_data_ends(
-    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert signature(Reflector).parameters["silence_s"].default == WATCH_SILENCE_S == 90.0
-    monkeypatch.setattr("rules.api.timestamps.WATCH_SILENCE_S", 0.5)
-    kube = kube_of(hosted, tmp_path)
+def test_a_watch_without_data_ends(hosted: HostedServer, tmp_path: Path) -> None:
+    for client in (Reflector, Kube):
+        assert signature(client).parameters["silence_s"].default == WATCH_SILENCE_S == 90.0
+    kube = kube_of(hosted, tmp_path, silence_s=0.5)
     events = kube.watch_node("gpu-1", kube.node("gpu-1").metadata.resource_version)
     with pytest.raises(KubeError) as raised:
         next(events)
@@ -197,9 +196,8 @@ def test_retry_after_is_bounded(header: str, wait_s: float) -> None:
         assert raised.value.retry_after_s == wait_s
 
 
-def test_a_response_that_does_not_end_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.publish.client.ANSWER_WITHIN_S", 0.2)
-    with answering(200, b" " * 10_000, {}, pause_s=0.02) as kube:
+def test_a_response_that_does_not_end_times_out() -> None:
+    with answering(200, b" " * 10_000, {}, pause_s=0.02, answer_within_s=0.2) as kube:
         with pytest.raises(KubeError) as raised:
             kube.node("gpu-1")
         assert raised.value.reason == "TooSlow"
@@ -217,15 +215,11 @@ def test_a_renewed_token_is_read_after_a_refusal(hosted: HostedServer, tmp_path:
     assert kube.node("gpu-1").metadata.name == "gpu-1"
 
 
-def test_a_renewed_ca_is_read_after_a_refusal(
-    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.publish.client.RELOAD_EVERY_S", 0.0)
+def test_a_renewed_ca_is_read_after_a_refusal(hosted: HostedServer, tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_bytes(make_serving_certificate("127.0.0.1").ca_pem)
-    kube = Kube(
-        KubeConfig(server=hosted.url, token="right", ca=Material(file=str(ca))), user_agent=AGENT
-    )
+    config = KubeConfig(server=hosted.url, token="right", ca=Material(file=str(ca)))
+    kube = Kube(config, user_agent=AGENT, reload_every_s=0.0)
     with pytest.raises(KubeError):
         kube.node("gpu-1")
     ca.write_bytes(b"half a certif")
@@ -238,12 +232,11 @@ def test_a_renewed_ca_is_read_after_a_refusal(
 
 
 def test_a_kubeconfig_is_read_again_after_a_refusal_for_the_same_server_only(
-    hosted: HostedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hosted: HostedServer, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("agent.publish.client.RELOAD_EVERY_S", 0.0)
     path = hosted.server.write_kubeconfig(tmp_path / "config", "expired")
     found = [replace(from_files(path), server="https://127.0.0.1:9")]
-    kube = Kube(from_files(path), user_agent=AGENT, reread=lambda: found[0])
+    kube = Kube(from_files(path), user_agent=AGENT, reread=lambda: found[0], reload_every_s=0.0)
     for _ in range(2):
         with pytest.raises(KubeError) as raised:
             kube.node("gpu-1")

@@ -29,13 +29,13 @@ def server() -> Iterator[Server]:
 
 
 class Running:
-    def __init__(self, server: Server, pod: str = "") -> None:
+    def __init__(
+        self, server: Server, pod: str = "", uniform: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.server = server
         self._signed = PublisherPod(pod=f"ns/{pod}", pod_uid=pod)
         self.messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.publisher = Publisher(
-            server.kube, NODE, notify=self.messages.put, uniform=lambda: 0.0
-        )
+        self.publisher = Publisher(server.kube, NODE, notify=self.messages.put, uniform=uniform)
         self._serial = 0
 
     def begin(self) -> Running:
@@ -203,20 +203,18 @@ def test_an_agent_replaced_by_a_newer_one_writes_nothing(server: Server) -> None
     assert new.publisher.close(10.0)
 
 
-def test_an_unexpected_error_does_not_end_publishing(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turn = HealthWriter.turn
+def test_an_unexpected_error_does_not_end_publishing(server: Server) -> None:
     failed: list[Any] = []
 
-    def stumbles(*arguments: Any) -> Any:
+    def stumbles() -> float:
         if not failed:
             failed.append(True)
             raise OverflowError("year 0 is out of range")
-        return turn(*arguments)
+        return 0.0
 
-    monkeypatch.setattr(HealthWriter, "turn", stumbles)
-    started = Running(server).begin()
+    refused = ApiError(500, "InternalError", "once")
+    server.faults.fail(refused, method="POST", path="gpunodehealths", times=1)
+    started = Running(server, uniform=stumbles).begin()
     started.until(Known)
     serial = started.submit()
     trouble = started.until(Trouble)

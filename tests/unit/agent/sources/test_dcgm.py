@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import pytest
 
-from agent.sources.dcgm import DcgmScraper, read_page
+from agent.sources.dcgm import SCRAPE_WITHIN_S, DcgmScraper, read_page
 from rules.catalog.signals import Signal
 from rules.catalog.thresholds import DEFAULT_RULES
 from rules.judge.judge import judge
@@ -194,9 +194,10 @@ def test_the_shared_pages_are_read() -> None:
         assert bool(seen.gpus) or not names, page.name
 
 
-def scrape(url: str) -> list[DcgmSeen | SourceChanged]:
+def scrape(url: str, within_s: float = SCRAPE_WITHIN_S) -> list[DcgmSeen | SourceChanged]:
     facts: list[DcgmSeen | SourceChanged] = []
-    DcgmScraper(url, facts.append, user_agent="gpuward-agent/test").scrape_once()
+    agent = "gpuward-agent/test"
+    DcgmScraper(url, facts.append, user_agent=agent, within_s=within_s).scrape_once()
     return facts
 
 
@@ -228,19 +229,15 @@ def send_a_gigabyte(page: BinaryIO) -> None:
     ],
 )
 def test_a_failing_exporter_is_a_source_down(
-    monkeypatch: pytest.MonkeyPatch, answer: Callable[[BinaryIO], None], reason: str
+    answer: Callable[[BinaryIO], None], reason: str
 ) -> None:
-    monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3 if reason == "TooSlow" else 20.0)
     with exporter(answer) as url:
-        (changed,) = scrape(url)
+        (changed,) = scrape(url, within_s=0.3 if reason == "TooSlow" else 20.0)
     assert isinstance(changed, SourceChanged)
     assert (changed.state, changed.reason) == (SourceState.DOWN, reason)
 
 
-def test_an_exporter_that_hangs_in_its_headers_is_a_source_down(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("agent.sources.dcgm.SCRAPE_WITHIN_S", 0.3)
+def test_an_exporter_that_hangs_in_its_headers_is_a_source_down() -> None:
     over = threading.Event()
 
     def trickle(listener: socket.socket) -> None:
@@ -255,7 +252,7 @@ def test_an_exporter_that_hangs_in_its_headers_is_a_source_down(
         thread = threading.Thread(target=trickle, args=(listener,))
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics"
-        scraper = DcgmScraper(url, facts.put, user_agent="gpuward-agent/test")
+        scraper = DcgmScraper(url, facts.put, user_agent="gpuward-agent/test", within_s=0.3)
         scraper.start()
         changed = facts.get(timeout=20.0)
         scraper.close()

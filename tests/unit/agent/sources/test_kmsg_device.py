@@ -108,13 +108,10 @@ def test_uninteresting_records_move_the_cursor_but_are_not_parsed(ring: Path) ->
     assert facts.all == [KernelRead(at=facts.all[0].at, boot_id="boot-1", sequence=2)]
 
 
-def test_a_failing_device_is_reported_and_retried(
-    ring: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.sources.kmsg.RETRY_S", 0.01)
+def test_a_failing_device_is_reported_and_retried(ring: Path) -> None:
     facts = Facts()
     kernel = PlayedKernel([record(1), OSError(5, "Input/output error"), record(2)])
-    reader = KmsgDevice(str(ring), record_filter(), facts, read=kernel.read)
+    reader = KmsgDevice(str(ring), record_filter(), facts, read=kernel.read, retry_s=0.01)
     reader.start()
     facts.until(lambda seen: any(isinstance(fact, KernelRead) for fact in seen.all))
     reader.close()

@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 import pytest
@@ -34,6 +34,7 @@ from rules.judge.observation import (
     SourceName,
     SourceState,
 )
+from tests.support.agent.no_descriptors import no_descriptors
 
 
 def function(
@@ -196,21 +197,14 @@ def test_a_host_around_the_limit_reports_too_many_processes_once() -> None:
 
 
 @pytest.mark.parametrize("folder", ["pci", "proc"])
-def test_exhausted_file_descriptors_do_not_make_a_gpu_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
-    def exhausted(*_: object, **__: object) -> NoReturn:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
+def test_exhausted_file_descriptors_do_not_make_a_gpu_missing(tmp_path: Path, folder: str) -> None:
     if folder == "pci":
         function(tmp_path, "0000:65:00.0")
-        monkeypatch.setattr(Path, "read_text", exhausted)
-        with pytest.raises(OSError, match="Too many open files"):
+        with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
             pci_functions(tmp_path)
     else:
         (tmp_path / "2").mkdir()
-        monkeypatch.setattr(os, "open", exhausted)
-        with pytest.raises(OSError, match="Too many open files"):
+        with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
             host_processes(tmp_path)
 
 
@@ -297,17 +291,14 @@ def test_a_process_that_ends_meanwhile_is_ignored(proc: Path) -> None:
     assert not any(seen.services.values())
 
 
-def test_processes_are_read_in_slices_up_to_a_limit(
-    proc: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_are_read_in_slices_up_to_a_limit(proc: Path) -> None:
     for pid in range(3, 3 + 2 * SLICE):
         process(proc, pid, b"sleep")
     pauses: list[float] = []
     assert host_processes(proc, pauses.append) is not None
     assert len(pauses) == 2
-    monkeypatch.setattr("agent.sources.host.MAX_PROCESSES", 2 * SLICE)
     assert MAX_PROCESSES > 5_000
-    crowd = host_processes(proc, pauses.append)
+    crowd = host_processes(proc, pauses.append, max_processes=2 * SLICE)
     assert crowd is not None
     assert crowd.too_many
     assert not crowd.services

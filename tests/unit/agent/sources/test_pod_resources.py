@@ -38,9 +38,9 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
         yield listening
 
 
-def reason(path: Path, within_s: float = 0.3) -> str:
+def reason(path: Path, within_s: float = 0.3, **options: int) -> str:
     with pytest.raises(CallError) as error:
-        call(str(path / "kubelet.sock"), within_s)
+        call(str(path / "kubelet.sock"), within_s, **options)
     return str(error.value)
 
 
@@ -77,12 +77,9 @@ def test_a_large_answer_passes_the_flow_control_of_http2(kubelet: Kubelet) -> No
     assert len(read_list(call(kubelet.path), 0.0).pods) == 200
 
 
-def test_an_answer_that_is_too_large_is_refused(
-    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_resources, "MAX_BYTES", 100_000)
+def test_an_answer_that_is_too_large_is_refused(kubelet: Kubelet) -> None:
     kubelet.pods = [pod(f"job-{n}", GPU) for n in range(2_000)]
-    assert reason(Path(kubelet.path).parent, 5.0) == "TooLarge"
+    assert reason(Path(kubelet.path).parent, 5.0, max_bytes=100_000) == "TooLarge"
 
 
 def test_many_pods_are_cut() -> None:
@@ -178,9 +175,9 @@ def test_a_message_that_is_no_list(message: bytes) -> None:
 
 
 class Polled:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, **options: Any) -> None:
         self.facts: list[PodResourcesSeen | SourceChanged] = []
-        self.poller = PodResourcesPoller(path, self.facts.append)
+        self.poller = PodResourcesPoller(path, self.facts.append, **options)
 
     @property
     def states(self) -> list[tuple[SourceState, str]]:
@@ -192,10 +189,9 @@ class Polled:
 
 
 def test_a_missing_socket_is_absent_until_the_kubelet_has_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(pod_resources, "SOCKET", str(tmp_path / "kubelet.sock"))
-    polled = Polled("auto")
+    polled = Polled("auto", usual=str(tmp_path / "kubelet.sock"))
     assert not polled.poller.poll()
     assert not polled.poller.poll()
     assert polled.states == [(SourceState.ABSENT, "NoSocket")]
@@ -214,11 +210,8 @@ def test_a_socket_that_was_named_must_exist(tmp_path: Path) -> None:
     assert polled.states == [(SourceState.DOWN, "NoSocket")]
 
 
-def test_a_wanted_list_is_read_at_once_and_again(
-    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pod_resources, "POLL_S", 0.02)
-    polled = Polled(kubelet.path)
+def test_a_wanted_list_is_read_at_once_and_again(kubelet: Kubelet) -> None:
+    polled = Polled(kubelet.path, poll_s=0.02)
     polled.poller.start()
     until(lambda: polled.lists == 1)
     time.sleep(0.2)

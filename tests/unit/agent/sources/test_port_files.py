@@ -5,12 +5,10 @@ tree is simulated from the AWS guide "Monitor an Elastic Fabric Adapter" and the
 device files and network interfaces are simulated from Linux's ABI documentation.
 """
 
-import errno
 import json
-import os
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -19,6 +17,7 @@ from agent.sources.host import network_ports, ports_move
 from agent.sources.machine import simulated
 from hack.sim.driver import NODES, edit
 from rules.judge.observation import NetworkPort, PortCounter
+from tests.support.agent.no_descriptors import no_descriptors
 
 RECORDED = json.loads(
     (Path(__file__).parents[3] / "data" / "infiniband_h100.json").read_text(encoding="utf-8")
@@ -181,14 +180,11 @@ def test_the_number_of_ports_and_their_names_are_bounded(tmp_path: Path) -> None
     assert all(len(port.name) <= 64 for port in ports)
 
 
-def test_a_slow_adapter_leaves_the_other_ports_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_adapter_leaves_the_other_ports_unknown(tmp_path: Path) -> None:
     times = iter([0.0, 1.0, 70.0, 70.0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(times))
     files = mlx5("mlx5_0") | mlx5("mlx5_1") | mlx5("mlx5_2")
 
-    assert network_ports(tree(tmp_path, files))[1:] == (
+    assert network_ports(tree(tmp_path, files), lambda: next(times))[1:] == (
         NetworkPort(name="mlx5_1/1", active=None),
         NetworkPort(name="mlx5_2/1", active=None),
     )
@@ -203,15 +199,9 @@ def test_devices_move_between_network_namespaces_only_in_exclusive_mode(
     assert ports_move(tree(tmp_path, {parameter: mode} if mode else {})) is moves
 
 
-def test_exhausted_file_descriptors_do_not_make_a_port_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def exhausted(*_: object, **__: object) -> NoReturn:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
+def test_exhausted_file_descriptors_do_not_make_a_port_missing(tmp_path: Path) -> None:
     root = tree(tmp_path, mlx5())
-    monkeypatch.setattr(os, "listdir", exhausted)
-    with pytest.raises(OSError, match="Too many open files"):
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         network_ports(root)
 
 
