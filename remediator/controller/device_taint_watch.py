@@ -35,9 +35,12 @@ class _Driver:
 class DeviceTaintWatch(EdgePart):
     """Keeps `World.device_taints` up to date."""
 
-    def __init__(self, edge: Edge, *, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, edge: Edge, *, changed: Callable[[str], None], sweep_s: float = _SWEEP_S
+    ) -> None:
         """`changed` is called with the name of each node whose taints changed."""
         super().__init__(edge)
+        self._sweep_s = sweep_s
         self._changed = changed
         self._drivers: dict[str, _Driver] = {}
 
@@ -47,7 +50,7 @@ class DeviceTaintWatch(EdgePart):
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     self._sweep(tasks)
-                    await self._clock.sleep(_SWEEP_S)
+                    await self._clock.sleep(self._sweep_s)
         finally:
             for name in list(self._drivers):
                 self._stop(name)

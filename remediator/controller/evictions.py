@@ -126,9 +126,12 @@ class Counting:
     the API server, and all other evictions of that PDB wait with it.
     """
 
-    def __init__(self, pdbs: Callable[[], Mapping[str, PdbView]]) -> None:
+    def __init__(
+        self, pdbs: Callable[[], Mapping[str, PdbView]], longest_s: float = _LONGEST_S
+    ) -> None:
         """`pdbs` returns the PDBs as their watch shows them now."""
         self._pdbs = pdbs
+        self._longest_s = longest_s
         self._waiting: dict[str, asyncio.Event] = {}
 
     def version(self, key: str) -> str:
@@ -147,7 +150,7 @@ class Counting:
         """
         event = self._waiting[eviction.pdb] = asyncio.Event()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(self._longest_s):
                 while not self._is_counted(eviction, asked_at):
                     await event.wait()
                     event.clear()

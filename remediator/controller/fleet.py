@@ -38,8 +38,15 @@ _NOT_JUDGED = Permit()
 class Fleet(EdgePart):
     """The fleet assessment of one process."""
 
-    def __init__(self, edge: Edge, *, wake: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        edge: Edge,
+        *,
+        wake: Callable[[str], None],
+        judge: Callable[[FleetSnapshot, FleetMemory], FleetAssessment] = turns.judge_fleet,
+    ) -> None:
         super().__init__(edge)
+        self._rules = judge
         self.assessment = FleetAssessment()
         self._wake = wake
         self._dirty = True
@@ -144,7 +151,7 @@ class Fleet(EdgePart):
         That session gets no permit, but its node still counts as unavailable.
         """
         try:
-            return turns.judge_fleet(snapshot, self._memory)
+            return self._rules(snapshot, self._memory)
         except Exception:  # noqa: BLE001 - the object at fault is found and named below
             self._memory = FleetMemory()
             sound = {
@@ -153,14 +160,14 @@ class Fleet(EdgePart):
                 if self._is_sound(name, replace(snapshot, counting={name: session}))
             }
         try:
-            return turns.judge_fleet(replace(snapshot, counting=sound), self._memory)
+            return self._rules(replace(snapshot, counting=sound), self._memory)
         except Exception as error:  # noqa: BLE001 - no session gets a permit
             self._isolation.note("fleet", "the entire fleet", error)
             return FleetAssessment()
 
     def _is_sound(self, name: str, alone: FleetSnapshot) -> bool:
         try:
-            turns.judge_fleet(alone)
+            self._rules(alone, FleetMemory())
         except Exception as error:  # noqa: BLE001 - this object is the one
             self._isolation.note("fleet", f"session {name}", error)
             return False

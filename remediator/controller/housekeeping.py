@@ -48,9 +48,16 @@ _NAMES_PER_LIST = 100
 class Housekeeping(EdgePart):
     """Sweeps of one process; they run on the leader only."""
 
-    def __init__(self, edge: Edge, *, publishers: PublisherPods) -> None:
+    def __init__(
+        self,
+        edge: Edge,
+        *,
+        publishers: PublisherPods,
+        deletions_per_sweep: int = _DELETIONS_PER_SWEEP,
+    ) -> None:
         super().__init__(edge)
         self._publishers = publishers
+        self._deletions_per_sweep = deletions_per_sweep
         self._check_at: dict[str, float] = {}
         self._silent: set[str] = set()
         self._reported_silent: set[str] = set()
@@ -166,7 +173,7 @@ class Housekeeping(EdgePart):
         sessions = list(self._world.caches.quarantines.items.values())
         policy = self._policy()
         outlasted = history.expired_sessions(sessions, policy, self._clock.now())
-        for deletion in outlasted[:_DELETIONS_PER_SWEEP]:
+        for deletion in outlasted[: self._deletions_per_sweep]:
             if self._policy() is not policy:
                 # A new policy may keep these sessions.
                 return
@@ -174,7 +181,7 @@ class Housekeeping(EdgePart):
             if sent.result not in {Result.DONE, Result.GONE}:
                 # The API server will refuse the next deletions, too.
                 return
-        if len(outlasted) > _DELETIONS_PER_SWEEP:
+        if len(outlasted) > self._deletions_per_sweep:
             self._history_at = float("-inf")
 
     async def _evidence_history(self) -> None:
@@ -190,7 +197,7 @@ class Housekeeping(EdgePart):
         sessions = self._world.caches.quarantines.items
         found = (each.metadata for each in kept.items.values())
         deletions = evidence.expired_evidence(found, sessions, self._clock.now())
-        for deletion in deletions[:_DELETIONS_PER_SWEEP]:
+        for deletion in deletions[: self._deletions_per_sweep]:
             if self._policy() is not policy:
                 return
             await self._gateway.send(deletion)

@@ -25,9 +25,10 @@ from rules.api.repair_writes import CreateTestJob, DeleteTestJob, WriteRepairObj
 from rules.catalog.why_not import Refusal
 from rules.drain import node_room
 from rules.drain.drain_plan import DrainPlan
+from rules.policy.policy import Policy
 from rules.session import absent, observation
 from rules.session.decide import decide
-from rules.session.observation import Permit
+from rules.session.observation import NodeObservation, Permit
 from rules.session.status import steady, with_refused_write, write_of
 
 _LOG = structlog.get_logger()
@@ -76,13 +77,23 @@ class CycleReads:
     plan: Callable[[str], DrainPlan | None]
 
 
+Decide = Callable[[QuarantineView | None, NodeObservation, float, Policy], d.Decision]
+
+
 class NodeCycle(EdgePart):
     """Checks nodes, for one process."""
 
     def __init__(
-        self, edge: Edge, *, reads: NodeReads, objects: RepairObjects, collectors: CycleReads
+        self,
+        edge: Edge,
+        *,
+        reads: NodeReads,
+        objects: RepairObjects,
+        collectors: CycleReads,
+        decide: Decide = decide,
     ) -> None:
         super().__init__(edge)
+        self._rules = decide
         self._reads = reads
         self._objects = objects
         self._collectors = collectors
@@ -268,7 +279,7 @@ class NodeCycle(EdgePart):
             objects=self._objects.known(name),
             evidence=self._reads.evidence(session),
         )
-        decision = decide(session, seen, snapshot.now, snapshot.policy_of(node))
+        decision = self._rules(session, seen, snapshot.now, snapshot.policy_of(node))
         if any(isinstance(write, d.TaintAndCordon) for write in decision.writes):
             # Reserve the place in the budget at once.
             self._world.reserved.add(name)

@@ -38,8 +38,9 @@ MOST_RECORDS: Final = 20_000
 class RecordKeeping(EdgePart):
     """The record keeper of one process; it writes on the leader only."""
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, *, aged_per_sweep: int = _AGED_PER_SWEEP) -> None:
         super().__init__(edge)
+        self._aged_per_sweep = aged_per_sweep
         self._due: dict[str, float] = {}
         """When each changed node may be checked (CLOCK_BOOTTIME)."""
         self._checked_at: dict[str, float] = {}
@@ -126,7 +127,8 @@ class RecordKeeping(EdgePart):
     async def _aged(self) -> None:
         items = self._world.caches.records.items
         self._round = self._round or list(items)
-        names, self._round = self._round[:_AGED_PER_SWEEP], self._round[_AGED_PER_SWEEP:]
+        most = self._aged_per_sweep
+        names, self._round = self._round[:most], self._round[most:]
         records = [items[name] for name in names if name in items]
         for due in aged(records, self._clock.now()):
             if isinstance(due, DeleteObject):

@@ -78,11 +78,18 @@ class Served:
         await self.runner.cleanup()
 
 
-async def start_server(app: web.Application, listen: str) -> Served:
+async def start_server(
+    app: web.Application,
+    listen: str,
+    *,
+    idle_s: float = IDLE_S,
+    most_connections: int = MOST_CONNECTIONS,
+    has_dualstack: Callable[[], bool] = socket.has_dualstack_ipv6,
+) -> Served:
     """Serve `app`. Raises ListenError."""
     address = parse_listen(listen)
     try:
-        listening = _listening(address)
+        listening = _listening(address, has_dualstack)
     except OSError as error:
         raise ListenError(
             f"Cannot listen on {listen}: {error.strerror or error}; free the port or choose "
@@ -90,7 +97,7 @@ async def start_server(app: web.Application, listen: str) -> Served:
         ) from error
     # aiohttp (since 3.14.4) counts the keep-alive time from the start of a connection and of each
     # wait for a request, so it is the deadline of a request's head, too.
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_S)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_s)
     await runner.setup()
     handlers = runner.server
     assert handlers is not None  # made by `setup`
@@ -98,7 +105,7 @@ async def start_server(app: web.Application, listen: str) -> Served:
     def accept() -> asyncio.Protocol:
         connections = (one.transport for one in handlers.connections)
         still = [one for one in connections if one is not None and not one.is_closing()]
-        for oldest in still[: len(still) - MOST_CONNECTIONS + 1]:
+        for oldest in still[: len(still) - most_connections + 1]:
             if isinstance(oldest, asyncio.WriteTransport):
                 # Not `close`, which waits for a client that does not read.
                 oldest.abort()
@@ -108,7 +115,7 @@ async def start_server(app: web.Application, listen: str) -> Served:
     return Served(port=int(listening.getsockname()[1]), server=server, runner=runner)
 
 
-def _listening(address: tuple[str, int]) -> socket.socket:
+def _listening(address: tuple[str, int], has_dualstack: Callable[[], bool]) -> socket.socket:
     """A bound socket. Every address means IPv6 and IPv4, or IPv4 alone where the kernel has no
     IPv6. Raises OSError.
     """
@@ -118,7 +125,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
         # Of a name with both, such as localhost, the IPv4 address.
         family, _, _, _, found = min(named, key=lambda one: one[0] != socket.AF_INET)
         return socket.create_server(found[:2], family=family)
-    if socket.has_dualstack_ipv6():
+    if has_dualstack():
         try:
             return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:

@@ -117,7 +117,7 @@ async def open_session(setting: EdgeWorld, node: str) -> None:
     await until(lambda: setting.world.open_sessions(node))
 
 
-def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
+def cycle_of(setting: EdgeWorld, counted: list[str], **options: Any) -> NodeCycle:
     """The checks of a replica whose fleet rules allow everything; `counted` takes surprises."""
     cluster = setting.cluster
     edge = setting.edge(counted.append)
@@ -131,4 +131,5 @@ def cycle_of(setting: EdgeWorld, counted: list[str]) -> NodeCycle:
             fleet_changed=lambda: None,
             plan=lambda node: DrainPlan(memory=DrainMemory()),
         ),
+        **options,
     )

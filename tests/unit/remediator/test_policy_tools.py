@@ -1,12 +1,10 @@
 """`gpuward-remediator policy check`, `diff` and `rbac`: files, ConfigMaps, standard input."""
 
-import io
-import sys
-
 import pytest
 import yaml
 
 from remediator.cli import main
+from tests.support.standard_input import standard_input
 
 GOOD = "apiVersion: gpuward.io/v1alpha1\nkind: QuarantinePolicy\nmode: Enforce\n"
 MAP = (
@@ -33,9 +31,9 @@ def test_a_config_map_without_a_policy_is_reported(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), ("mode: Enforce\nmod: x\nmark: 7\n", 64)])
-def test_a_dash_is_standard_input(text, code, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert main(["policy", "check", "-"]) == code
+def test_a_dash_is_standard_input(text, code, capsys):
+    with standard_input(text.encode()):
+        assert main(["policy", "check", "-"]) == code
     output = capsys.readouterr()
     assert "standard input" in output.out + output.err
     assert output.err.count("\n") == (1 if code else 0)
@@ -55,15 +53,15 @@ def test_walk_show_takes_the_same_input_as_check_and_reports_the_defaults(tmp_pa
     assert output.err.startswith("These are the defaults.")
 
 
-def test_walk_an_empty_pipe_is_no_valid_policy(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
-    assert main(["policy", "check", "-"]) == 64
+def test_walk_an_empty_pipe_is_no_valid_policy(capsys):
+    with standard_input(b"\n"):
+        assert main(["policy", "check", "-"]) == 64
     assert "standard input: is empty" in capsys.readouterr().err
 
 
-def test_walk_rbac_of_a_pipe_names_what_it_read(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mode: Shadow\n")))
-    assert main(["policy", "rbac", "-"]) == 0
+def test_walk_rbac_of_a_pipe_names_what_it_read(capsys):
+    with standard_input(b"mode: Shadow\n"):
+        assert main(["policy", "rbac", "-"]) == 0
     assert capsys.readouterr().err.startswith("standard input: needs these components")
 
 

@@ -8,11 +8,12 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.fleet.fleet_health import GPU_NODE_HEALTHS
 from hack.sim.cluster.resource import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from remediator.controller.records import RecordKeeping, session_nodes
-from rules.api.gpu_record import RecordEvent, RecordStatus, RecordView
+from rules.api.gpu_record import RecordEvent, RecordPlace, RecordStatus, RecordView
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import QuarantineView
 from rules.api.quarantine import Mode, QuarantineSpec, QuarantineStatus
 from rules.api.timestamps import format_time
+from rules.fleet.record_changes import MOST_RECORDS_OF_NODE
 from rules.policy.policy import Policy
 from tests.support.cluster.made import made
 from tests.support.remediator.edge import edge
@@ -149,10 +150,9 @@ def a_record(index):
     return RecordView(metadata=meta, status=status)
 
 
-async def test_a_sweep_looks_at_a_few_records_for_what_time_does_to_them(cluster, monkeypatch):
-    monkeypatch.setattr("remediator.controller.records._AGED_PER_SWEEP", 3)
+async def test_a_sweep_looks_at_a_few_records_for_what_time_does_to_them(cluster):
     async with edge_world(cluster, Policy()) as setting:
-        keeper = keeping(setting)
+        keeper = RecordKeeping(setting.edge(), aged_per_sweep=3)
         for index in range(8):
             setting.caches.records.learn(a_record(index))
         for left in (5, 2, 0):
@@ -172,12 +172,16 @@ async def test_a_record_that_was_deleted_is_not_written_at_again(cluster):
         assert not setting.caches.records.items
 
 
-async def test_one_node_does_not_fill_the_ledger(cluster, monkeypatch):
-    monkeypatch.setattr("rules.fleet.record_changes.MOST_RECORDS_OF_NODE", 0)
+async def test_one_node_does_not_fill_the_ledger(cluster):
     await sick(cluster)
     async with edge_world(cluster, Policy()) as setting:
         await until(lambda: setting.world.healths)
-        keeper = keeping(setting)
+        place = RecordPlace(node="n1", since=format_time(cluster.clock.now()))
+        for index in range(MOST_RECORDS_OF_NODE):
+            one = a_record(index)
+            status = RecordStatus(uuid=one.status.uuid, places=(place,))
+            setting.caches.records.learn(RecordView(metadata=one.metadata, status=status))
+        keeper = RecordKeeping(setting.edge(), aged_per_sweep=0)
         keeper.took_over()
         await keeper.sweep()
         assert cluster.writes() == []

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from remediator.controller import evictions
 from remediator.controller.evictions import Counting
 from rules.api.metadata import ObjectMeta
 from rules.api.workloads import PdbStatus, PdbView
@@ -25,12 +24,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_neither_the_servers_own_note_nor_another_budget_ends_the_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(evictions, "_LONGEST_S", 60.0)
+async def test_neither_the_servers_own_note_nor_another_budget_ends_the_wait() -> None:
     pdbs = {KEY: budget("1")}
-    waiting = Counting(lambda: pdbs)
+    waiting = Counting(lambda: pdbs, longest_s=60.0)
     task = asyncio.create_task(waiting.counted(EVICTION, waiting.version(KEY)))
     for version, disrupted in (("1", ()), ("2", ("p0",))):
         pdbs[KEY] = budget(version, *disrupted)
@@ -45,15 +41,9 @@ async def test_neither_the_servers_own_note_nor_another_budget_ends_the_wait(
 
 
 @pytest.mark.parametrize("pdbs", [{}, {KEY: budget("2")}], ids=["gone", "counted already"])
-async def test_nothing_is_waited_for_when_it_is_counted(
-    pdbs: dict[str, PdbView], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(evictions, "_LONGEST_S", 60.0)
-    await Counting(lambda: pdbs).counted(EVICTION, "1")
+async def test_nothing_is_waited_for_when_it_is_counted(pdbs: dict[str, PdbView]) -> None:
+    await Counting(lambda: pdbs, longest_s=60.0).counted(EVICTION, "1")
 
 
-async def test_a_controller_that_does_not_count_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(evictions, "_LONGEST_S", 0.0)
-    await Counting(lambda: {KEY: budget("1")}).counted(EVICTION, "1")
+async def test_a_controller_that_does_not_count_is_not_waited_for() -> None:
+    await Counting(lambda: {KEY: budget("1")}, longest_s=0.0).counted(EVICTION, "1")

@@ -7,7 +7,6 @@ import pytest
 
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import RESOURCE_SLICES
-from remediator.controller import device_taint_watch
 from remediator.controller.device_taint_watch import DeviceTaintWatch
 from rules.policy.reader import load_policy
 from tests.support.cluster.made import made
@@ -36,8 +35,7 @@ def policy_with(match):
 
 
 @pytest.fixture
-async def cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(device_taint_watch, "_SWEEP_S", 0.02)
+async def cluster(tmp_path):
     async with edge(tmp_path) as found:
         for node, driver in (("n0", NEURON), ("n1", "gpu.example.com")):
             tainted = {"name": "d", "taints": [taint("a")]}
@@ -54,6 +52,7 @@ async def watching(cluster, match):
     watch = DeviceTaintWatch(
         some_edge(cluster.clock, policy=lambda: policy_with(match), **parts),
         changed=woken.append,
+        sweep_s=0.02,
     )
     task = asyncio.create_task(watch.run())
     try:

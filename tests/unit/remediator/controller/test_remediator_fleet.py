@@ -11,7 +11,6 @@ from rules.api.metadata import TimedMeta
 from rules.api.names import LABEL_GPUS
 from rules.api.nodes import HealthView
 from rules.api.quarantine import Mode
-from rules.fleet import turns
 from rules.fleet.turns import FleetAssessment
 from rules.policy.policy import Policy
 from rules.session.observation import Unjudged
@@ -29,9 +28,7 @@ async def setting(tmp_path):
             yield found
 
 
-async def test_a_few_assessments_do_not_wait_and_many_take_a_tenth_of_the_time(
-    setting, monkeypatch
-):
+async def test_a_few_assessments_do_not_wait_and_many_take_a_tenth_of_the_time(setting):
     clock, assessed = VirtualClock(at=0.0), []
 
     def slow(snapshot, memory=None):
@@ -39,8 +36,8 @@ async def test_a_few_assessments_do_not_wait_and_many_take_a_tenth_of_the_time(
         clock.at += 0.01
         return FleetAssessment()
 
-    monkeypatch.setattr(turns, "judge_fleet", slow)
-    fleet = Fleet(replace(setting.edge(), clock=clock), wake=lambda node: None)
+    edge_then = replace(setting.edge(), clock=clock)
+    fleet = Fleet(edge_then, wake=lambda node: None, judge=slow)
     while clock.at < 40:
         fleet.changed()
         fleet.permit("")

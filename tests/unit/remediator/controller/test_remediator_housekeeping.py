@@ -31,9 +31,9 @@ async def cluster(tmp_path):
         yield found
 
 
-def housekeeping(setting):
+def housekeeping(setting, **options):
     publishers = PublisherPods(setting.cluster.api, setting.cluster.clock, setting.caches)
-    return Housekeeping(setting.edge(), publishers=publishers)
+    return Housekeeping(setting.edge(), publishers=publishers, **options)
 
 
 async def publish(cluster, publisher):
@@ -216,12 +216,11 @@ def knows(setting, sessions):
     return len(setting.caches.quarantines.items) == sessions
 
 
-async def test_pruning_keeps_up_with_what_is_made(cluster, monkeypatch):
-    monkeypatch.setattr("remediator.controller.housekeeping._DELETIONS_PER_SWEEP", 2)
+async def test_pruning_keeps_up_with_what_is_made(cluster):
     for number in range(5):
         await ended_session(cluster, f"ancient-{number}", age_s=40 * 86400)
     async with edge_world(cluster, POLICY) as setting:
-        keeper = housekeeping(setting)
+        keeper = housekeeping(setting, deletions_per_sweep=2)
         for left in (3, 1, 0):
             await keeper.sweep()
             kept, _ = await cluster.client.list(QUARANTINES)

@@ -11,13 +11,11 @@ import pytest
 import structlog
 
 import remediator
-from remediator.controller import node_cycle
 from remediator.controller.fleet import Fleet
 from remediator.kube.answer import Answer, ApiError
 from remediator.kube.isolation import PARTS, Isolation
 from rules.api import writes as d
 from rules.api.quarantine import Mode
-from rules.fleet import turns
 from rules.fleet.turns import judge_fleet
 from rules.policy.policy import Policy
 from rules.session.decide import decide
@@ -112,17 +110,17 @@ async def setting(tmp_path):
             yield found
 
 
-async def test_an_unexpected_error_in_a_check_is_reported_in_the_session(
-    setting, monkeypatch
-) -> None:
+async def test_an_unexpected_error_in_a_check_is_reported_in_the_session(setting) -> None:
     counted: list[str] = []
-    cycle = cycle_of(setting, counted)
-    await open_session(setting, "n1")
+    broken = [True]
 
     def stumbles(*arguments):
-        raise ZeroDivisionError("secret text")
+        if broken:
+            raise ZeroDivisionError("secret text")
+        return decide(*arguments)
 
-    monkeypatch.setattr(node_cycle, "decide", stumbles)
+    cycle = cycle_of(setting, counted, decide=stumbles)
+    await open_session(setting, "n1")
     result = await cycle.check("n1")
     assert result.evicting is d.Evicting.NO
     assert (result.again_in_s or 0) >= 5
@@ -134,18 +132,15 @@ async def test_an_unexpected_error_in_a_check_is_reported_in_the_session(
     assert counted == ["node_check"]
     await cycle.check("n1")
     assert counted == ["node_check"], "not before its time, whatever wakes the node"
-    monkeypatch.setattr(node_cycle, "decide", decide)
+    broken.clear()
     setting.cluster.clock.ahead_s += 60
     await cycle.check("n1")
     session = await setting.client.get(QUARANTINES, "s-n1")
     assert "UnexpectedError" not in json.dumps(session)
 
 
-async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
-    setting, monkeypatch
-) -> None:
+async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(setting) -> None:
     counted: list[str] = []
-    cycle = cycle_of(setting, counted)
     await open_session(setting, "n1")
     levels = iter(["Cordon", "Drain"] * 1000)
 
@@ -156,7 +151,7 @@ async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
         )
         return d.Decision(step="Restless", writes=(write,))
 
-    monkeypatch.setattr(node_cycle, "decide", restless)
+    cycle = cycle_of(setting, counted, decide=restless)
     for _ in range(50):
         await cycle.check("n1")
     patches = [w for w in setting.cluster.writes() if w == ("patch", "gpuquarantines")]
@@ -164,9 +159,7 @@ async def test_a_rule_that_never_comes_to_rest_does_not_patch_for_ever(
     assert counted == ["node_check"]
 
 
-async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
-    setting, monkeypatch
-) -> None:
+async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(setting) -> None:
     for node in ("n1", "n2"):
         await open_session(setting, node)
 
@@ -175,9 +168,8 @@ async def test_a_session_that_the_fleet_rules_stumble_over_holds_up_no_other(
             raise KeyError("s-n1")
         return judge_fleet(snapshot, memory)
 
-    monkeypatch.setattr(turns, "judge_fleet", stumbles)
     counted: list[str] = []
-    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None)
+    fleet = Fleet(setting.edge(counted.append), wake=lambda node: None, judge=stumbles)
     assert fleet.permit("s-n2").unjudged is None
     assert fleet.permit("s-n1").unjudged is Unjudged.FLEET
     assert counted == ["fleet"]

@@ -1,7 +1,6 @@
 """Commands that steer a node: what they ask, write, and say of what failed."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,7 @@ from rules.api.quarantine import Cause
 from tests.support.remediator.kubectl_cluster import Kubectl, cluster, load, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, QUARANTINES, node, session
-
-
-class Typed:
-    """Standard input of somebody who types one line."""
-
-    def __init__(self, line: str) -> None:
-        self._line = line
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        return self._line
+from tests.support.standard_input import standard_input
 
 
 @pytest.mark.parametrize(
@@ -46,9 +33,8 @@ class Typed:
         pytest.param("", 1, id="end of input"),
     ],
 )
-def test_it_asks_before_it_takes_capacity(tmp_path, monkeypatch, line, code):
-    with cluster(tmp_path, load_fleet) as kubectl:
-        monkeypatch.setattr(sys, "stdin", Typed(line))
+def test_it_asks_before_it_takes_capacity(tmp_path, line, code):
+    with cluster(tmp_path, load_fleet) as kubectl, standard_input(line):
         found, _, err = kubectl("quarantine", BLOCKED, "--reason", "x")
         causes = kubectl.get(QUARANTINES, f"{BLOCKED}-0badcafe")["spec"]["causes"]
     assert found == code

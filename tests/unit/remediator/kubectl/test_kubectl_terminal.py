@@ -1,5 +1,6 @@
 """What is typed wrong, what a shell completes, and how lines and tables are laid out."""
 
+import contextlib
 import io
 import os
 import re
@@ -86,11 +87,11 @@ class Screen(io.StringIO):
 
 
 def test_what_is_written_wide_takes_two_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Screen())
     monkeypatch.setenv("COLUMNS", "40")
     wide, narrow = "\u5f20\u4f1f", "ann"
     rows = [["n", wide, "x"], ["n", "e\u0301", "x"], ["n", narrow, "x"]]
-    head, *lines = table(["NODE", "BY", "WHY"], rows).splitlines()
+    with contextlib.redirect_stdout(Screen()):
+        head, *lines = table(["NODE", "BY", "WHY"], rows).splitlines()
     assert head == "NODE   BY     WHY"
     assert lines == [f"n      {wide}   x", "n      e\u0301      x", "n      ann    x"]
 

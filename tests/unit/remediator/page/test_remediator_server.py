@@ -48,9 +48,8 @@ async def test_every_address_is_of_both_families(listen, answering):
         await served.close()
 
 
-async def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch):
-    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
-    served = await start_server(well(), ":0")
+async def test_a_kernel_without_ipv6_serves_ipv4():
+    served = await start_server(well(), ":0", has_dualstack=lambda: False)
     try:
         async with ClientSession() as client:
             answer = await client.get(f"http://127.0.0.1:{served.port}/healthz")
@@ -88,15 +87,14 @@ async def test_probes_are_answered_while_hundreds_of_requests_stay_half_sent():
         await served.close()
 
 
-async def test_clients_that_read_no_answer_make_room_as_well(monkeypatch):
-    monkeypatch.setattr("remediator.page.server.MOST_CONNECTIONS", 4)
+async def test_clients_that_read_no_answer_make_room_as_well():
     app = web.Application()
 
     async def large(_):
         return web.Response(body=bytes(6 << 20))
 
     app.router.add_get("/large", large)
-    served = await start_server(app, "127.0.0.1:0")
+    served = await start_server(app, "127.0.0.1:0", most_connections=4)
     slow = []
     try:
         for _ in range(12):
@@ -114,9 +112,8 @@ async def test_clients_that_read_no_answer_make_room_as_well(monkeypatch):
         await served.close()
 
 
-async def test_a_request_that_trickles_in_ends_at_its_deadline(monkeypatch):
-    monkeypatch.setattr("remediator.page.server.IDLE_S", 1.0)
-    served = await start_server(well(), "127.0.0.1:0")
+async def test_a_request_that_trickles_in_ends_at_its_deadline():
+    served = await start_server(well(), "127.0.0.1:0", idle_s=1.0)
     try:
         reader, writer = await half_sent(served.port)
         began = time.monotonic()
