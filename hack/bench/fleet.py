@@ -236,9 +236,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark and print its figures; 1 if not all nodes came back, 2 for bad input."""
-    options = parse()
+    options = parse(arguments)
     if not (assets := os.environ.get(ASSETS)):
         print(
             f"{ASSETS} is not set: point it at a folder with etcd and kube-apiserver",

@@ -162,13 +162,14 @@ class Sharing:
     Maps are mutable, so they are copied and never shared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_chars: int = _MOST_CHARS) -> None:
+        self._most_chars = most_chars
         self._pieces: dict[Any, Any] = {}
         self._chars = 0
 
     def share(self, value: T) -> T:
         """Return an equal value that shares its strings, tuples and structs with earlier ones."""
-        if len(self._pieces) > _MOST or self._chars > _MOST_CHARS:
+        if len(self._pieces) > _MOST or self._chars > self._most_chars:
             self._pieces.clear()
             self._chars = 0
         return typing.cast("T", self._shared(value))

@@ -172,9 +172,11 @@ def installed() -> list[Object]:
     return [obj for obj in found if obj["kind"] not in PLAYED]
 
 
-def sweep() -> None:
-    """Folders of demos that were killed with SIGKILL."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def sweep(folders: Path | None = None) -> None:
+    """Remove the folders of demos that were killed with SIGKILL, from the folder of temporary
+    files by default.
+    """
+    for folder in (folders or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
         try:
             pid = int((folder / PID_FILE).read_text())
             os.kill(pid, 0)

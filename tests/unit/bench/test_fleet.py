@@ -118,6 +118,5 @@ def test_more_faults_than_nodes_are_refused(options: list[str]) -> None:
 
 def test_a_missing_assets_folder_is_named(monkeypatch, capsys) -> None:
     monkeypatch.delenv(ASSETS, raising=False)
-    monkeypatch.setattr("sys.argv", ["fleet"])
-    assert fleet.main() == 2
+    assert fleet.main([]) == 2
     assert f"{ASSETS} is not set" in capsys.readouterr().err

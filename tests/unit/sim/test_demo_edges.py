@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -52,8 +51,7 @@ def test_a_size_that_does_not_work_is_a_sentence(nodes, capsys):
     assert text.count("\n") == 1
 
 
-def test_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_folders_of_killed_demos_go_with_the_next_start(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     for name, pid in (("dead", ended.pid), ("alive", os.getpid())):
@@ -61,7 +59,7 @@ def test_folders_of_killed_demos_go_with_the_next_start(tmp_path, monkeypatch):
         folder.mkdir()
         (folder / stage.PID_FILE).write_text(str(pid))
     (tmp_path / "gpuward-demo-begins").mkdir()
-    stage.sweep()
+    stage.sweep(tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == [
         "gpuward-demo-alive", "gpuward-demo-begins"
     ]  # fmt: skip

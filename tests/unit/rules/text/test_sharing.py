@@ -1,14 +1,12 @@
 """Equal parts of many objects share memory and keep their values."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.api.metadata import ObjectMeta
 from rules.api.nodes import NodeCondition, NodeStatus, NodeView, QuarantineView
 from rules.api.quarantine import Condition, QuarantineSpec, QuarantineStatus
-from rules.text import tolerant
 from rules.text.tolerant import Sharing, understand
 
 
@@ -56,9 +54,8 @@ def test_a_shared_value_equals_the_original(sessions: list[QuarantineView]) -> N
         assert msgspec.json.encode(shared.share(session)) == msgspec.json.encode(session)
 
 
-def test_a_large_cache_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tolerant, "_MOST_CHARS", 100)
-    shared = Sharing()
+def test_a_large_cache_is_cleared() -> None:
+    shared = Sharing(most_chars=100)
     first = shared.share(("text",))
     assert shared.share(("te" + "xt",)) is first
     shared.share("x" * 101)
