@@ -61,8 +61,17 @@ _LIST_OLD_S = 60.0
 class Drains(EdgePart):
     """All drains and their common eviction queue."""
 
-    def __init__(self, edge: Edge, *, reader: DrainReader, wake: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        edge: Edge,
+        *,
+        reader: DrainReader,
+        wake: Callable[[str], None],
+        failed_s: float = _FAILED_S,
+        listed_again_s: Callable[[DrainPlan], tuple[float, float]] = drain_plan.listed_again_s,
+    ) -> None:
         super().__init__(edge)
+        self._failed_s, self._pause_s = failed_s, listed_again_s
         self._wake = wake
         self._reader = reader
         self._notices = Notices(edge, reader=reader)
@@ -173,11 +182,10 @@ class Drains(EdgePart):
                 drain.failures = 0
             except ApiError as error:
                 _LOG.warning("drain pass", node=node, why=str(error))
-                code, message = error.answer.code, str(error)
-                self._list_failed(
-                    node, drain, drain_plan.not_listed(drain.memory, drain.plan, code, message)
-                )
-                wait_s = min(_WAITING_S, _FAILED_S * drain.failures)
+                code = error.answer.code
+                plan = drain_plan.not_listed(drain.memory, drain.plan, code, str(error))
+                self._list_failed(node, drain, plan)
+                wait_s = min(_WAITING_S, self._failed_s * drain.failures)
             except Exception as error:  # noqa: BLE001 - one node must not stop the others
                 where = self._isolation.note("drain", f"node {node}", error)
                 self._list_failed(node, drain, drain_plan.failed(drain.memory, drain.plan, where))
@@ -276,7 +284,7 @@ class Drains(EdgePart):
         """Seconds until the pods of a drained node are listed again."""
         if drain.steered is d.Evicting.CONFIRM_IDLE:
             return max(1.0, self._world.policy_of(node).drain.settle_s)
-        return random.uniform(*drain_plan.listed_again_s(plan))
+        return random.uniform(*self._pause_s(plan))
 
     async def _force(self, node: str, drain: NodeDrain, plan: DrainPlan) -> None:
         """Force pods off past the deadline, if the policy allows it: condition, then deletion."""

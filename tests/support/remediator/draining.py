@@ -10,10 +10,13 @@ import msgspec
 from hack.sim.cluster.resource import POD_DISRUPTION_BUDGETS, PODS
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.drains import Drains
-from rules.api.nodes import QuarantineView
+from remediator.kube.gateway import Gateway
+from rules.api.nodes import NodeView, QuarantineView
 from rules.api.quarantine import Mode
+from rules.api.writes import Write
 from rules.policy.policy import Drain, Policy
 from rules.policy.section import Seconds
+from rules.session.recheck import recheck
 from tests.support.cluster.made import made
 from tests.support.remediator.edge import QUARANTINES
 from tests.support.remediator.edge_world import EdgeWorld
@@ -36,8 +39,15 @@ FORCED = msgspec.structs.replace(
 class Setting(EdgeWorld):
     """The parts around `Drains`, fed with sessions and pods by hand."""
 
-    def __init__(self, cluster):
-        super().__init__(cluster, POLICY, pdb=self._pdb_changed)
+    def __init__(self, cluster, gateway=Gateway, *, rechecks=False, **options):
+        """With `rechecks` the gateway applies the rules again before each write."""
+        super().__init__(
+            cluster,
+            POLICY,
+            pdb=self._pdb_changed,
+            gateway=gateway,
+            recheck=self._recheck if rechecks else lambda write, node: "",
+        )
         self.woken: list[str] = []
         # Only PDBs are watched here: what is fed by hand does not grow old.
         self.world.doubts.clear()
@@ -45,7 +55,11 @@ class Setting(EdgeWorld):
             self.edge(),
             reader=DrainReader(cluster.api, cluster.clock, self.caches),
             wake=self.woken.append,
+            **options,
         )
+
+    def _recheck(self, write: Write, node: NodeView) -> str:
+        return recheck(write, node, self.world.snapshot())
 
     def _pdb_changed(self, key: str) -> None:
         self.drains.pdb_changed(key)
@@ -99,8 +113,9 @@ class Setting(EdgeWorld):
 
 
 @asynccontextmanager
-async def draining(cluster):
-    setting = Setting(cluster)
+async def draining(cluster, **options):
+    """Options are those of `Setting` and `Drains`."""
+    setting = Setting(cluster, **options)
     parts = [setting.world.caches.pdbs.run(), setting.drains.run()]
     tasks = [asyncio.create_task(part) for part in parts]
     try:

@@ -1,6 +1,7 @@
 """The remediator's edge against the simulated API server, part by part, over real HTTP."""
 
 import functools
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from hack.sim.cluster.server import SimulatedApiServer
 from hack.sim.manifests import read_manifests
 from remediator.kube.access import Access
 from remediator.kube.api import Api
-from remediator.kube.clock import Clock, RateLimiter, SkewEstimate
+from remediator.kube.clock import CallQueue, Clock, RateLimiter, SkewEstimate
 from remediator.metrics import Metrics
 from tests.support.cluster.made import made
 
@@ -71,16 +72,20 @@ def _definitions() -> list[Object]:
 
 
 @asynccontextmanager
-async def edge(folder: Path):
-    """A server with our definitions and the namespace of the lease."""
+async def edge(
+    folder: Path,
+    clock: SteppedClock | None = None,
+    rates: Mapping[CallQueue, float] | None = None,
+):
+    """A server with our definitions and the namespace of the lease; `rates` limits calls."""
     async with SimulatedApiServer() as server:
         for body in _definitions():
             await server.client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
         await made(server.client, NAMESPACES, "gpuward")
-        clock, metrics = SteppedClock(), Metrics()
+        clock, metrics = clock or SteppedClock(), Metrics()
         access = Access(str(server.write_kubeconfig(folder / "kubeconfig")))
         await access.load()
-        api = Api(access, clock, RateLimiter({}, clock), metrics.observe_call)
+        api = Api(access, clock, RateLimiter(rates or {}, clock), metrics.observe_call)
         await api.open()
         try:
             yield Edge(server, api, clock, metrics)

@@ -9,7 +9,7 @@ from remediator.controller.node_cycle import CycleReads, NodeCycle
 from remediator.controller.node_reads import NodeReads
 from remediator.kube.caches import Caches, Listeners, PublisherPods
 from remediator.kube.elector import Elector
-from remediator.kube.gateway import Gateway
+from remediator.kube.gateway import Gateway, Recheck
 from remediator.kube.isolation import Isolation
 from remediator.kube.other_apis import ApiGroups, RepairObjects
 from remediator.kube.refusals import EventSender
@@ -48,7 +48,14 @@ class Leader(Elector):
 class EdgeWorld:
     """The caches of one replica that leads, and its gateway."""
 
-    def __init__(self, cluster, policy: Policy, pdb=lambda key: None):
+    def __init__(
+        self,
+        cluster,
+        policy: Policy,
+        pdb=lambda key: None,
+        gateway: type[Gateway] = Gateway,
+        recheck: Recheck = lambda write, node: "",
+    ):
         """`pdb` hears of changed PodDisruptionBudgets."""
         self.cluster, self.client, self.policy = cluster, cluster.client, policy
         listeners = Listeners(
@@ -66,13 +73,13 @@ class EdgeWorld:
             own_node="",
             own_namespace="gpuward",
         )
-        self.gateway = Gateway(
+        self.gateway = gateway(
             cluster.api,
             cluster.clock,
             Leader(),
             cluster.metrics,
             mode=lambda _: Mode.ENFORCE,
-            recheck=lambda write, node: "",
+            recheck=recheck,
         )
 
     def _session_changed(

@@ -99,8 +99,13 @@ class RemediatorProcess:
 
     def revive(self) -> None:
         """Start it again if it is dead."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.runs:
             self.start()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:

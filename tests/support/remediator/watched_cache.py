@@ -17,7 +17,6 @@ __all__ = [
     "Recorder",
     "RecordingClock",
     "SkippingClock",
-    "clock_of",
     "is_watch",
     "watching",
 ]
@@ -28,8 +27,10 @@ NODES = Resource(name="nodes", path="/api/v1/nodes", query={"labelSelector": "gp
 class Recorder:
     """Hears the changes of a cache and lets a test wait for a state of it."""
 
-    def __init__(self):
+    def __init__(self, clock):
         self.changes = []
+        self.clock = clock
+        """The clock of the cache."""
 
     def __call__(self, key, before, after):
         kind = "added" if before is None else "removed" if after is None else "changed"
@@ -71,7 +72,7 @@ async def watching(
         await access.load()
         api = Api(access, clock, RateLimiter({}, clock))
         await api.open()
-        recorder = Recorder()
+        recorder = Recorder(clock)
         cache = Reflector(api, clock, resource, NodeView, listener or recorder, **options)
         task = asyncio.create_task(cache.run())
         try:
@@ -80,13 +81,6 @@ async def watching(
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await api.close()
-
-
-def clock_of(cache: Reflector[NodeView]) -> RecordingClock:
-    """The clock that the cache goes by."""
-    clock = cache._clock
-    assert isinstance(clock, RecordingClock)
-    return clock
 
 
 def is_watch(request):

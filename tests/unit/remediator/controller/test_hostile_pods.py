@@ -8,7 +8,7 @@ import pytest
 
 from hack.sim.cluster.resource import PODS, REPLICATION_CONTROLLERS
 from hack.sim.proxy.faults import Fault
-from remediator.controller import drain_reads, drains
+from remediator.controller import drain_reads
 from remediator.controller.drain_reads import DrainReader
 from rules.api.metadata import ObjectMeta, OwnerReference
 from rules.api.pods import OwnerView, PodMeta, PodView
@@ -59,10 +59,9 @@ async def test_a_pod_that_is_not_understood_hides_no_other(cluster):
     [(500, "PodsNotListed", "retried"), (403, "MissingPermission", "Grant")],
 )
 async def test_pods_that_cannot_be_listed_are_reported_and_their_deadline_runs(
-    cluster, monkeypatch, code, reason, expected, steered
+    cluster, code, reason, expected, steered
 ):
-    monkeypatch.setattr(drains, "_FAILED_S", 0.1)  # the pause between two tries
-    async with draining(cluster) as setting:
+    async with draining(cluster, failed_s=0.1) as setting:
         await setting.add_session("n1")
         body = json.dumps({"kind": "Status", "message": "no"}).encode()
         broken = cluster.server.faults.add(

@@ -10,14 +10,13 @@ import pytest
 from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from hack.sim.proxy.faults import Fault
-from remediator.kube.clock import CallQueue, RateLimiter
+from remediator.kube.clock import CallQueue
 from remediator.kube.gateway import Gateway
 from rules.api.nodes import FreshNode
 from rules.api.quarantine_taint import quarantine_patch
 from rules.api.timestamps import format_time
 from rules.api.writes import DeletePod, Evicting
 from rules.policy.policy import PodRule
-from rules.session.recheck import recheck
 from tests.support.remediator.draining import FORCED, LONG_AGO, POLICY, draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
@@ -29,7 +28,7 @@ SLOW = {CallQueue.EVICT: 10}
 
 @pytest.fixture
 async def cluster(tmp_path):
-    async with edge(tmp_path) as found:
+    async with edge(tmp_path, rates=SLOW) as found:
         await found.add_node("n1")
         yield found
 
@@ -37,7 +36,6 @@ async def cluster(tmp_path):
 async def low_rate_drain(setting, started_at=LONG_AGO):
     """A quarantined node with many pods, and a drain that has sent a few of its evictions."""
     cluster = setting.cluster
-    cluster.api._rate_limiter = RateLimiter(SLOW, cluster.clock)
     node = await cluster.api.get("/api/v1/nodes/n1", FreshNode)
     patch = quarantine_patch(node, session="s-n1", reason="Xid79", parts="CordonAndTaint", now=0.0)
     patch["metadata"].pop("resourceVersion")
@@ -46,7 +44,6 @@ async def low_rate_drain(setting, started_at=LONG_AGO):
     for number in range(PODS_ON_NODE):
         await setting.add_pod(f"p{number}", "n1")
     await setting.add_session("n1", started_at=started_at)
-    setting.gateway._recheck = lambda write, node: recheck(write, node, setting.world.snapshot())
     setting.drains.steer("n1", Evicting.GO)
     await until(lambda: setting.evictions() >= 2)
 
@@ -65,21 +62,21 @@ def with_phase(setting, phase):
 
 
 async def test_nothing_is_evicted_once_the_session_validates(cluster):
-    async with draining(cluster) as setting:
+    async with draining(cluster, rechecks=True) as setting:
         await low_rate_drain(setting)
         with_phase(setting, "Validating")
         assert await few_more_were_sent(setting)
 
 
 async def test_nothing_is_evicted_once_its_drain_was_stopped(cluster):
-    async with draining(cluster) as setting:
+    async with draining(cluster, rechecks=True) as setting:
         await low_rate_drain(setting)
         setting.drains.steer("n1", Evicting.NO)
         assert await few_more_were_sent(setting)
 
 
 async def test_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
-    async with draining(cluster) as setting:
+    async with draining(cluster, rechecks=True) as setting:
         await low_rate_drain(setting)
         skip = (PodRule(strategy="Skip"),)
         setting.policy = msgspec.structs.replace(setting.policy, pods=skip)
@@ -87,7 +84,7 @@ async def test_a_skip_rule_that_was_added_is_obeyed_at_once(cluster):
 
 
 async def test_a_pod_that_changed_while_it_waited_is_read_again(cluster):
-    async with draining(cluster) as setting:
+    async with draining(cluster, rechecks=True) as setting:
         await low_rate_drain(setting, format_time(cluster.clock.now()))
         hold = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
         cluster.clock.ahead_s += 2.0
@@ -130,23 +127,25 @@ async def test_a_pod_read_that_outlives_its_second_is_read_again_on_a_slow_serve
 
 
 async def test_force_ends_between_the_condition_and_the_deletion(cluster):
-    async with draining(cluster) as setting:
+    held: list[str] = []
+
+    class ReportingByNow(Gateway):
+        """The policy changes before the deletion of a pod is sent."""
+
+        async def send(self, write, about=None):
+            if isinstance(write, DeletePod):
+                setting.policy = POLICY
+            sent = await super().send(write, about)
+            if isinstance(write, DeletePod):
+                held.append(sent.why)
+            return sent
+
+    async with draining(cluster, gateway=ReportingByNow) as setting:
         setting.policy = FORCED
         await setting.add_budget("web", 0, minAvailable=2)
         await until(lambda: "default/web" in setting.world.caches.pdbs.items)
         await setting.add_pod("web", "n1", started_at=LONG_AGO)
         await setting.add_session("n1", started_at=LONG_AGO)
-        send, held = Gateway.send, []
-
-        async def report_by_now(gateway, write, about=None):
-            if isinstance(write, DeletePod):
-                setting.policy = POLICY
-            sent = await send(gateway, write, about)
-            if isinstance(write, DeletePod):
-                held.append(sent.why)
-            return sent
-
-        setting.gateway.send = report_by_now.__get__(setting.gateway)
         setting.drains.steer("n1", Evicting.GO)
         await until(lambda: held)
         assert held[0] == "drain.onTimeout is Report"
@@ -154,7 +153,7 @@ async def test_force_ends_between_the_condition_and_the_deletion(cluster):
 
 
 async def test_pods_that_could_not_be_listed_for_a_minute_are_left_alone(cluster):
-    async with draining(cluster) as setting:
+    async with draining(cluster, rechecks=True) as setting:
         await low_rate_drain(setting)
         cluster.server.faults.fail(
             ApiError(500, "InternalError", "x"), path="/api/v1/pods", times=None

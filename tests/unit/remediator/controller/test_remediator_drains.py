@@ -9,11 +9,11 @@ from hack.sim.cluster.errors import ApiError
 from hack.sim.cluster.resource import NODES, PODS
 from rules.api.writes import Evicting
 from rules.drain.eviction import EvictionKind
-from rules.drain.queue import due
 from tests.support.cluster.made import made, with_gpus
 from tests.support.remediator.draining import FORCED, LONG_AGO, draining
 from tests.support.remediator.edge import edge
 from tests.support.remediator.scripted_server import until
+from tests.support.remediator.watched_cache import RecordingClock
 
 
 @pytest.fixture
@@ -66,15 +66,10 @@ async def test_a_drained_node_is_watched_and_nothing_on_it_is_asked_to_go(cluste
         assert setting.evictions() == 0
 
 
-async def test_many_events_are_one_check_of_the_common_queue(cluster, monkeypatch):
-    checks = []
-
-    def counted(queue, wanted, now):
-        checks.append(len(wanted))
-        return due(queue, wanted, now)
-
-    monkeypatch.setattr("rules.drain.queue.due", counted)
-    async with draining(cluster) as setting:
+async def test_many_events_are_one_check_of_the_common_queue(tmp_path):
+    clock = RecordingClock()
+    checks = clock.slept  # a pause follows each check
+    async with edge(tmp_path, clock=clock) as cluster, draining(cluster) as setting:
         await asyncio.sleep(0.1)
         checks.clear()
         for _ in range(200):
@@ -84,9 +79,8 @@ async def test_many_events_are_one_check_of_the_common_queue(cluster, monkeypatc
         assert len(checks) < 20
 
 
-async def test_the_node_wakes_when_a_blocker_of_its_repair_ends(cluster, monkeypatch):
-    monkeypatch.setattr("rules.drain.drain_plan.listed_again_s", lambda plan: (0.02, 0.05))
-    async with draining(cluster) as setting:
+async def test_the_node_wakes_when_a_blocker_of_its_repair_ends(cluster):
+    async with draining(cluster, listed_again_s=lambda plan: (0.02, 0.05)) as setting:
         await setting.add_session("n1")
         spec = with_gpus("n1", 1) | {"tolerations": [{"operator": "Exists"}]}
         pod = await made(setting.client, PODS, "helps-itself", "default", spec=spec)

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from remediator.kube.access import Access
 from remediator.kube.answer import NO_ANSWER, Answer, ApiError, HeldError
-from remediator.kube.api import AFTER, IN_FLIGHT, Api
+from remediator.kube.api import IN_FLIGHT, Api
 from remediator.kube.clock import CallQueue, RateLimiter
 from rules.api.nodes import NodeView
 from tests.support.remediator.edge import SteppedClock
@@ -276,10 +276,7 @@ async def test_quarantines_go_before_evictions_and_records_last(tmp_path, first,
     assert order[:3] == ["/first", "/read", "/later"]
 
 
-async def test_a_record_waits_for_quarantines_for_a_limited_time(tmp_path, monkeypatch):
-    before, _ = AFTER[CallQueue.RECORD]
-    monkeypatch.setitem(AFTER, CallQueue.RECORD, (before, 0.01))
-
+async def test_a_status_waits_for_quarantines_for_a_limited_time(tmp_path):
     async def handler(request):
         if request.path == "/taint":
             await asyncio.sleep(60)
@@ -288,7 +285,7 @@ async def test_a_record_waits_for_quarantines_for_a_limited_time(tmp_path, monke
     async with connected(tmp_path, handler) as (api, _):
         taint = asyncio.create_task(api.call(CallQueue.TAINT, "GET", "/taint"))
         await asyncio.sleep(0)
-        assert (await api.call(CallQueue.RECORD, "GET", "/record")).ok
+        assert (await api.call(CallQueue.STATUS, "GET", "/status")).ok
         taint.cancel()
         await asyncio.gather(taint, return_exceptions=True)
 

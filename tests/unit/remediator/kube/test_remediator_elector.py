@@ -16,7 +16,7 @@ from tests.support.remediator.edge import SteppedClock, edge
 class Replica:
     """An elector that records what it was reported."""
 
-    def __init__(self, cluster, name, *, ready=True, namespace="gpuward"):
+    def __init__(self, cluster, name, *, ready=True, namespace="gpuward", annotations=dict):
         self.events: list[Any] = []
         self.elector = Elector(
             cluster.api,
@@ -27,6 +27,7 @@ class Replica:
             time_known=lambda: not cluster.clock.skew.undecided,
             on_start=lambda renewed: self.events.append("start"),
             on_stop=lambda: self.events.append("stop"),
+            annotations=annotations,
         )
 
     async def ask(self):
@@ -54,11 +55,14 @@ async def test_the_first_takes_the_lease_and_the_second_waits(cluster):
 
 
 @pytest.mark.parametrize("off_s", [-600.0, 600.0], ids=["behind", "ahead"])
-async def test_nobody_leads_by_a_clock_that_the_server_contradicts(tmp_path, monkeypatch, off_s):
+async def test_nobody_leads_by_a_clock_that_the_server_contradicts(tmp_path, off_s):
     """What a leader writes is dated, and healthy time and deadlines count from there."""
-    right = SteppedClock.local
-    monkeypatch.setattr(SteppedClock, "local", lambda clock: right(clock) + off_s)
-    async with edge(tmp_path) as cluster:
+
+    class WrongClock(SteppedClock):
+        def local(self):
+            return super().local() + off_s
+
+    async with edge(tmp_path, clock=WrongClock()) as cluster:
         one = Replica(cluster, "one")
         assert not await one.ask(), "one answer against this machine's clock"
         for _ in range(2):
@@ -185,9 +189,8 @@ async def test_a_missing_namespace_is_named_with_a_remedy(cluster):
 
 
 async def test_the_leader_publishes_its_problem_on_the_lease_and_removes_it(cluster):
-    one = Replica(cluster, "one")
     status = {"gpuward.io/unable": "2026-11-23T21:11:00Z the list of nodes was refused"}
-    one.elector._annotations = lambda: status
+    one = Replica(cluster, "one", annotations=lambda: status)
     assert await one.ask()
 
     async def annotations():

@@ -28,9 +28,29 @@ async def cluster(tmp_path):
         yield found
 
 
-def gateway(cluster, *, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node: ""):
+async def nothing():
+    """Do nothing after a read."""
+
+
+class LateReads:
+    """The API; `then` runs after each read, before its caller gets the answer."""
+
+    def __init__(self, api):
+        self._api = api
+        self.then = nothing
+
+    async def get(self, path, kind, **options):
+        found = await self._api.get(path, kind, **options)
+        await self.then()
+        return found
+
+    def __getattr__(self, name):
+        return getattr(self._api, name)
+
+
+def gateway(cluster, *, api=None, lead=None, mode=Mode.ENFORCE, recheck=lambda write, node: ""):
     return Gateway(
-        cluster.api,
+        api or cluster.api,
         cluster.clock,
         lead or Leader(),
         cluster.metrics,
@@ -113,56 +133,51 @@ async def test_an_old_read_of_the_node_is_not_good_enough(cluster):
     assert cluster.server.requests.count(verb="get", resource="nodes") == before + 1
 
 
-async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster, monkeypatch):
+async def test_a_read_that_took_long_is_as_old_as_its_answer(cluster):
     """Else a server that needs two seconds for every answer would never get a taint and cordon."""
-    gate = gateway(cluster)
+    reads = LateReads(cluster.api)
+    gate = gateway(cluster, api=reads)
     write = await taint(gate)
-    get = cluster.api.get
 
-    async def slow(*args, **options):
-        found = await get(*args, **options)
+    async def slow():
         cluster.clock.ahead_s += 2.0
-        return found
 
-    monkeypatch.setattr(cluster.api, "get", slow)
+    reads.then = slow
     cluster.clock.ahead_s += 2.0
     assert (await gate.send(write)).done
 
 
-async def test_a_slow_read_stops_a_disruption(cluster, monkeypatch):
-    gate = gateway(cluster)
+async def test_a_slow_read_stops_a_disruption(cluster):
+    reads = LateReads(cluster.api)
+    gate = gateway(cluster, api=reads)
     write = await taint(gate)
-    get = cluster.api.get
 
-    async def slow(*args, **options):
-        found = await get(*args, **options)
+    async def slow():
         cluster.clock.ahead_s += 6.0
-        return found
 
-    monkeypatch.setattr(cluster.api, "get", slow)
+    reads.then = slow
     cluster.clock.ahead_s += 2.0
     sent = await gate.send(write)
     assert sent.result is Result.HELD
     assert "reading the node took 6." in sent.why
     assert cluster.writes() == []
-    monkeypatch.setattr(cluster.api, "get", get)
+    reads.then = nothing
     assert (await gate.send(write)).done, "it is read again, however young the slow answer is"
 
 
-async def test_an_older_read_never_replaces_one_asked_later(cluster, monkeypatch):
-    gate = gateway(cluster)
-    get, asked, go_on = cluster.api.get, asyncio.Event(), asyncio.Event()
+async def test_an_older_read_never_replaces_one_asked_later(cluster):
+    reads = LateReads(cluster.api)
+    gate = gateway(cluster, api=reads)
+    asked, go_on = asyncio.Event(), asyncio.Event()
 
-    async def held_up(*args, **options):
-        found = await get(*args, **options)
+    async def held_up():
         asked.set()
         await go_on.wait()
-        return found
 
-    monkeypatch.setattr(cluster.api, "get", held_up)
+    reads.then = held_up
     older = asyncio.create_task(gate.fresh_node("n1"))
     await asked.wait()
-    monkeypatch.setattr(cluster.api, "get", get)
+    reads.then = nothing
     cluster.clock.ahead_s += 1.0
     opt_out = {"metadata": {"labels": {"gpuward.io/opt-out": "true"}}}
     await cluster.client.patch(NODES, "n1", opt_out)

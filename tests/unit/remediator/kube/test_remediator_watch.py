@@ -14,7 +14,6 @@ from tests.support.remediator.scripted_server import event, node, page, refusal,
 from tests.support.remediator.watched_cache import (
     NODES,
     SkippingClock,
-    clock_of,
     is_watch,
     watching,
 )
@@ -129,8 +128,8 @@ async def test_a_watch_that_never_lives_makes_requests_ever_rarer(tmp_path, ends
             return page([], 5)
         return await ends(request)
 
-    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
-        slept = clock_of(cache).slept
+    async with watching(tmp_path, handler, clock=SkippingClock) as (_, heard):
+        slept = heard.clock.slept
         await until(lambda: len(slept) >= 8)
         assert 0.6 <= slept[0] <= 1.0
         assert sum(slept[:5]) >= 0.75 * 24.8, "five requests take client-go 25 s, too"
@@ -148,11 +147,11 @@ async def test_only_a_watch_that_lived_makes_the_next_wait_short_again(tmp_path)
         watches += 1
         if watches != 4:
             return await stream(request, BOOKMARK, hold_s=0)
-        asyncio.get_running_loop().call_later(0.1, clock_of(cache).go_on, 20)
+        asyncio.get_running_loop().call_later(0.1, heard.clock.go_on, 20)
         return await stream(request, BOOKMARK, hold_s=0.3)
 
-    async with watching(tmp_path, handler, clock=SkippingClock) as (cache, _):
-        slept = clock_of(cache).slept
+    async with watching(tmp_path, handler, clock=SkippingClock) as (_, heard):
+        slept = heard.clock.slept
         await until(lambda: len(slept) >= 5)
         assert slept[0] < slept[1] < slept[2], "three watches that ended at once"
         assert slept[3] <= 1.0, "the fourth lived for 20 s: no wait after it, then a short one"
@@ -194,13 +193,13 @@ async def test_a_failing_watch_makes_the_cache_old_and_has_a_cause(tmp_path):
             return refusal(500, "InternalError", "etcd is away")
         return await stream(request, hold_s=0.05) if is_watch(request) else page([], 5)
 
-    async with watching(tmp_path, handler) as (cache, _):
+    async with watching(tmp_path, handler) as (cache, heard):
         await until(lambda: cache.synced)
         assert cache.too_old() == ""
         broken = True
         await until(lambda: "etcd is away" in cache.problem)
         assert cache.too_old() == "", "a moment without a watch is normal"
-        clock_of(cache).ahead_s += 21
+        heard.clock.ahead_s += 21
         assert "nodes" in cache.too_old()
         assert "etcd is away" in cache.too_old()
         broken = False
@@ -215,26 +214,26 @@ async def test_a_failing_watch_makes_the_cache_old_and_has_a_cause(tmp_path):
     ],
 )
 async def test_a_watch_that_hangs_makes_the_view_old(tmp_path, options, quiet_s, more_s):
-    async with watching(tmp_path, quiet, **options) as (cache, _):
+    async with watching(tmp_path, quiet, **options) as (cache, heard):
         await until(lambda: cache.unfollowed_since is None)
-        clock_of(cache).ahead_s += quiet_s
+        heard.clock.ahead_s += quiet_s
         assert cache.too_old() == ""
-        clock_of(cache).ahead_s += more_s
+        heard.clock.ahead_s += more_s
         assert "nodes" in cache.too_old()
 
 
 async def test_an_object_is_shown_only_by_a_watch_that_was_heard_and_has_the_own_writes(tmp_path):
-    async with watching(tmp_path, quiet) as (cache, _):
+    async with watching(tmp_path, quiet) as (cache, heard):
         await until(lambda: cache.unfollowed_since is None)
         assert cache.shown("n1", 1.0) is None, "no such node"
         cache.learn(msgspec.convert(node("n1", 900), NodeView))
         assert cache.shown("n1", 1.0) is not None
-        clock_of(cache).ahead_s += 0.8
-        cache.heard_at = clock_of(cache).elapsed()
+        heard.clock.ahead_s += 0.8
+        cache.heard_at = heard.clock.elapsed()
         assert cache.shown("n1", 1.0) is not None
-        clock_of(cache).ahead_s += 0.8
+        heard.clock.ahead_s += 0.8
         assert cache.shown("n1", 1.0) is None, "no event for so long"
-        cache.heard_at = clock_of(cache).elapsed()
+        cache.heard_at = heard.clock.elapsed()
         assert cache.shown("n1", 1.0) is None, "the own write was not delivered in time"
 
 
@@ -247,9 +246,9 @@ async def test_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):
         answer.headers["Retry-After"] = "3600"
         return answer
 
-    async with watching(tmp_path, handler) as (cache, _):
-        await until(lambda: clock_of(cache).slept)
-        assert max(clock_of(cache).slept) <= 60
+    async with watching(tmp_path, handler) as (_, heard):
+        await until(lambda: heard.clock.slept)
+        assert max(heard.clock.slept) <= 60
 
 
 async def test_a_partly_decoded_object_is_counted_and_logged_with_its_problem(tmp_path):
@@ -372,11 +371,11 @@ async def test_a_watch_that_does_not_bring_what_was_just_written_is_old(tmp_path
         await asyncio.sleep(3600)
         return response
 
-    async with watching(tmp_path, hanging) as (cache, _):
+    async with watching(tmp_path, hanging) as (cache, heard):
         await until(lambda: cache.unfollowed_since is None)
         cache.learn(msgspec.convert(node("a", 8), NodeView))
         assert cache.too_old() == ""
-        clock_of(cache).ahead_s += 21
+        heard.clock.ahead_s += 21
         assert "nodes" in cache.too_old()
         late.set()
         await until(lambda: not cache.too_old())
