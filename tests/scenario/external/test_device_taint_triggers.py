@@ -115,16 +115,15 @@ def test_other_drivers_effects_and_the_taints_of_gpuward_open_nothing() -> None:
 def test_the_slices_are_watched_only_while_the_policy_names_a_driver() -> None:
     world = NeuronWorld({**TRIGGER, "match": "condition GpuBroken"})
     world.run(60, step=5)
-    assert not world.replica.device_taints._drivers
+    assert not world.open_watches(SLICES.rstrip("/"))
     world.fault()
     world.policy = neuron_policy()
     world.run(200, step=5)
     assert world.phase(NODE) == "Quarantined"
-    (driver,) = world.replica.device_taints._drivers.values()
-    assert driver.cache.resource.query == {"fieldSelector": f"spec.driver={NEURON}"}
+    assert world.open_watches(SLICES.rstrip("/")) == 1
     world.policy = neuron_policy({**TRIGGER, "match": "condition GpuBroken"})
     world.run(900, step=10)
-    assert not world.replica.device_taints._drivers
+    assert not world.open_watches(SLICES.rstrip("/"))
     assert not world.replica.world.device_taints
     assert world.phase(NODE) == "Released", "the policy has no such trigger any more"
 

@@ -42,8 +42,8 @@ class NewNodeWorld(World):
     def sweep_for(self, seconds: float) -> None:
         self.run(seconds, step=SWEEP_S)
 
-    def _controllers(self) -> None:
-        super()._controllers()
+    def run_controllers(self) -> None:
+        super().run_controllers()
         self._run_pods()
 
     def _run_pods(self) -> None:

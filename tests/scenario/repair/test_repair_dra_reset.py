@@ -36,10 +36,10 @@ class ClusterWorld(JobWorld):
         self.before = dict(self.labels)
         self.fault()
 
-    def _controllers(self) -> None:
+    def run_controllers(self) -> None:
         for name in (PLUGIN, *HOLDERS, "dra-validator"):
             self._operand(name)
-        super()._controllers()
+        super().run_controllers()
 
     def _operand(self, name: str) -> None:
         at = ("gpu-operator", name)

@@ -85,8 +85,8 @@ class JobWorld(ProviderWorld):
             if key[1].removesuffix("-pod") not in jobs and not self.pods_stay:
                 del self.pods[key]
 
-    def _controllers(self) -> None:
-        super()._controllers()
+    def run_controllers(self) -> None:
+        super().run_controllers()
         self._pods_of_jobs()
         if self._reset_at is None or self.released is not None:
             return

@@ -51,8 +51,8 @@ class DeviceWorld(World):
         path = next(p for p, o in self.objects.items() if o is self.rules()[device])
         del self.objects[path]
 
-    def _controllers(self) -> None:
-        super()._controllers()
+    def run_controllers(self) -> None:
+        super().run_controllers()
         uids = {session["metadata"]["uid"] for session in self.quarantines.values()}
         for path, obj in list(self.objects.items()):
             owners = obj["metadata"].get("ownerReferences", ())

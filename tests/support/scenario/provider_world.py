@@ -159,8 +159,8 @@ class ProviderWorld(RepairWorld):
 
     # ------------------------------------------------------------------ the provider
 
-    def _controllers(self) -> None:
-        super()._controllers()
+    def run_controllers(self) -> None:
+        super().run_controllers()
         if not self.wanted():
             self._since = None
             return

@@ -50,8 +50,8 @@ class RepairWorld(World):
         """Node and condition of everything the provider did."""
         self.seen_at: dict[tuple[str, str], float] = {}
 
-    def _controllers(self) -> None:
-        super()._controllers()
+    def run_controllers(self) -> None:
+        super().run_controllers()
         if self.keeps_evidence:
             for name in self.nodes:
                 self.keep_evidence(name)
@@ -238,8 +238,8 @@ class ValidationWorld(RepairWorld):
     def run_until(self, node: str, phase: str, limit: float = 7200.0, step: float = 10.0) -> None:
         super().run_until(node, phase, limit, step)
 
-    def _controllers(self) -> None:
-        super()._controllers()
+    def run_controllers(self) -> None:
+        super().run_controllers()
         for name, job in list(self.jobs.items()):
             if not job.get("status", {}).get("conditions"):
                 self._run_job(name, job)

@@ -293,7 +293,7 @@ class World(Watches):
         """No controller of gpuward works, the rest of the cluster does."""
         for _ in range(int(seconds)):
             self.now += 1
-            self._controllers()
+            self.run_controllers()
 
     def cycle(self) -> None:
         """What our replica does as soon as it can."""
@@ -304,7 +304,7 @@ class World(Watches):
         if to - self.now > LEAPT_FROM_S:
             self.now = to - LEAPT_FROM_S
         self._work(to - min(ANSWERED_S, (to - self.now) / 2), others_acted=False)
-        self._controllers()
+        self.run_controllers()
         self._work(to)
 
     def _work(self, until: float, *, others_acted: bool = True) -> None:

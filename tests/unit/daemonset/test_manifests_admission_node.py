@@ -6,7 +6,6 @@ import pytest
 
 from rules.api import names
 from rules.api.quarantine_taint import AUTOSCALER_ANNOTATIONS
-from rules.session import exclusions
 
 pytest.importorskip("celpy", reason="cel-python is not installed")
 
@@ -14,6 +13,8 @@ from tests.support.cluster.admission_cel import Write, policies, refusals
 from tests.support.cluster.admission_nodes import FOREIGN_TAINT, OUR_TAINT, READY, bare, node
 
 KUBELET = "system:node:gpu-1"
+KURED = "weave.works/kured-reboot-in-progress"
+"""The annotation with which kured locks a node."""
 NOTES = {"node.alpha.kubernetes.io/ttl": "0"}
 ALL_NOTES = {
     **NOTES,
@@ -72,7 +73,7 @@ def denials(new: dict[str, Any], old: dict[str, Any], user: str = KUBELET) -> li
             )
             for name in (names.ANNOTATION_HOLD, names.ANNOTATION_REPAIRED,
                          names.ANNOTATION_EXPECTED_GPUS, names.ANNOTATION_RELEASE_GPU,
-                         names.ANNOTATION_MOVED, exclusions._KURED)
+                         names.ANNOTATION_MOVED, KURED)
         ),
         *(
             pytest.param(quarantined(metadata__labels={**LABELS, name: value}), "opt out",
@@ -153,7 +154,7 @@ def test_the_names_in_the_policy_are_those_of_the_code() -> None:
 
     assert names_in("pinnedPrefixes") == {f"{names.PREFIX}/", names.PREFIX_GPU_DEPLOY}
     assert names_in("pinnedLabels") == {names.LABEL_DRIVER_UPGRADE, names.LABEL_MIG_STATE}
-    assert names_in("pinnedNotes") == {exclusions._KURED}
+    assert names_in("pinnedNotes") == {KURED}
     assert names_in("autoscalerNotes") == set(AUTOSCALER_ANNOTATIONS)
 
 

@@ -15,7 +15,6 @@ from rules.api import writes as d
 from rules.api.names import LABEL_QUARANTINE, TAINT_QUARANTINE
 from rules.session.observation import is_open, selects_node
 from tests.support.scenario.fleets import NODE, evictions_after
-from tests.support.scenario.server.apiserver import encoded
 from tests.support.scenario.session_world import ROOMY, World, policy_of
 
 
@@ -50,11 +49,7 @@ def watches_forgotten(world: World) -> Iterator[None]:
     shows.
     """
     world.run(2)
-    gone = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}}
-    for shown in world._collections.values():
-        for watch in shown.watches:
-            watch.say("ERROR", encoded(gone))
-        shown.watches.clear()
+    world.expire_watches()
     yield
     world.run(2)
 

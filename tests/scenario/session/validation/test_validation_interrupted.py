@@ -33,7 +33,7 @@ def live_on(world: ValidationWorld, phase: str, tests: int) -> None:
         if healed and world.phase(NODE) == phase and len(world.tests_of()) == tests:
             return
         world.now += STEP_S
-        world._controllers()
+        world.run_controllers()
     raise AssertionError(world.message(NODE))
 
 

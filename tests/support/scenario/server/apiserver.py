@@ -116,7 +116,7 @@ class ApiServer(Cluster):
     def writes(self, *kinds: type[W]) -> list[W]:
         return [write for _, write, _, _ in self.sent if isinstance(write, kinds)]
 
-    def _controllers(self) -> None:
+    def run_controllers(self) -> None:
         for health in self.healths.values():
             publisher = health["status"]["publisher"]
             beat = parse_time(publisher["heartbeat"]) or 0.0

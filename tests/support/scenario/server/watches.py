@@ -149,6 +149,14 @@ class Watches(Reads):
                 watch.close()
             shown.watches.clear()
 
+    def expire_watches(self) -> None:
+        """Every watch ends with 410: its version is too old."""
+        gone = {"kind": "Status", "code": 410, "reason": "Expired", "metadata": {}}
+        for shown in self._collections.values():
+            for watch in shown.watches:
+                watch.say("ERROR", encoded(gone))
+            shown.watches.clear()
+
     def show(self) -> None:
         """Show all that changed."""
         for shown in self._collections.values():

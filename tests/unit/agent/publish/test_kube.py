@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
