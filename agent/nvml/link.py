@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ Input = Callable[[State, float], Step]
 _decode = msgspec.msgpack.Decoder(FromChild).decode
 
 
-def interpreter() -> tuple[list[str], dict[str, str]]:
+def interpreter(paths: Iterable[object] = sys.path) -> tuple[list[str], dict[str, str]]:
     """Return command and environment of a Python interpreter with this one's import path.
 
     It skips start-up files of site packages (-S), which load what the child does not use, and
@@ -44,8 +44,11 @@ def interpreter() -> tuple[list[str], dict[str, str]]:
     """
     root = str(Path(__file__).resolve().parents[2])
     # Imports ignore entries that are not strings.
-    path = os.pathsep.join(one for one in (root, *sys.path) if one and isinstance(one, str))
+    path = os.pathsep.join(one for one in (root, *paths) if one and isinstance(one, str))
     return [sys.executable, "-S", "-P"], {**os.environ, "PYTHONPATH": path}
+
+
+START = State()
 
 
 class NvmlLink:
@@ -53,7 +56,7 @@ class NvmlLink:
 
     `mode` is `real`, `off` or `sim:FILE`. `on_message` gets every `Message` in order, from the
     link's thread, and must not block. `poll_s` is the period of the fastest polling tier. `goe` is
-    `auto` or `off`.
+    `auto` or `off`. `start_process` starts the child.
     """
 
     def __init__(
@@ -62,12 +65,16 @@ class NvmlLink:
         on_message: Callable[[Message], None],
         poll_s: float = POLL_S,
         goe: str = "off",
+        *,
+        state: State = START,
+        start_process: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
     ) -> None:
         self._mode = mode
         self._goe = goe
         self._poll_s = poll_s
         self._on_message = on_message
-        self._state = State()
+        self._state = state
+        self._start_process = start_process
         self._child: subprocess.Popen[bytes] | None = None
         self._framer = Framer()
         self._ended = False
@@ -238,7 +245,7 @@ class NvmlLink:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         command, environment = interpreter()
-        child = subprocess.Popen(  # noqa: S603 - our own module, no shell
+        child = self._start_process(
             [*command, "-m", "agent.nvml.child", self._mode, str(self._poll_s), self._goe],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -120,6 +120,8 @@ class State(NamedTuple):
     gsp_seen_at: float | None = None
     fault: CallFailed | None = None
     status: messages.NvmlStatus | None = None
+    overdue_s: float = OVERDUE_S
+    kill_after_s: float = KILL_AFTER_S
 
 
 class Spawn(msgspec.Struct, frozen=True):
@@ -160,7 +162,7 @@ def next_deadline(state: State) -> float | None:
             times.append(state.start_at)
     else:
         if not state.hung:
-            times.append(state.expected_by + OVERDUE_S)
+            times.append(state.expected_by + state.overdue_s)
         elif state.phase is not ChildPhase.KILLED:
             times.append(_kill_at(state))
         if state.finish_by is not None:
@@ -170,7 +172,7 @@ def next_deadline(state: State) -> float | None:
 
 def _kill_at(state: State) -> float:
     """Return when the hung child may be killed."""
-    at = state.expected_by + KILL_AFTER_S
+    at = state.expected_by + state.kill_after_s
     if state.gsp_seen_at is not None:
         at = max(at, state.gsp_seen_at + KILL_AFTER_GSP_TIMEOUT_S)
     if state.killed_at is not None:
@@ -300,7 +302,7 @@ def tick(state: State, now: float) -> Step:
             )
             return state, [Spawn()]
         return state, []
-    if not state.hung and now >= state.expected_by + OVERDUE_S:
+    if not state.hung and now >= state.expected_by + state.overdue_s:
         call = f"{state.call or 'The NVML child'}{f' for {state.gpu}' if state.gpu else ''}"
         hung = f"{call} has not returned. Waiting for the driver."
         state, outputs = _emit(state._replace(hung=True), _down(SourceReason.CALL_HUNG, hung))

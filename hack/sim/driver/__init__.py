@@ -60,16 +60,11 @@ class SimulatedDriver:
         self.path = Path(path)
         self.library = SimulatedLibrary(NodeFile(path))
         self._before: Any = pynvml.nvmlLib
-        self._replace(self.library)
+        pynvml.nvmlLib = self.library
 
     def uninstall(self) -> None:
         """Restore the real library."""
-        self._replace(self._before)
-
-    def _replace(self, library: Any) -> None:
-        pynvml.nvmlLib = library
-        # pynvml caches functions and has no other way to drop them.
-        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - see above
+        pynvml.nvmlLib = self._before
 
     def __enter__(self) -> SimulatedDriver:
         return self

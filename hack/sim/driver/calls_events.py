@@ -222,7 +222,10 @@ def _contexts(library: SimulatedLibrary, handle: Any) -> tuple[int, ...]:
 
 @system_call("nvmlEventSetGetContextCount_v1")
 def context_count(library: SimulatedLibrary, handle: Any, count: Any) -> int:
-    referenced(count).count = len(_contexts(library, handle))
+    contexts = _contexts(library, handle)
+    last = library.sets[pointer_value(handle)].last if contexts else None
+    reported = last.contexts if last else None
+    referenced(count).count = len(contexts) if reported is None else reported
     return SUCCESS
 
 

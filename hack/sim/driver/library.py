@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pynvml
+
 from hack.sim.driver.node import Gpu, MigInstance, Node
 from hack.sim.driver.numbers import SYMBOLS
 from hack.sim.driver.store import NodeFile
@@ -24,6 +26,7 @@ NOT_SUPPORTED = 3
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 TIMEOUT = 10
+FUNCTION_NOT_FOUND = 13
 CORRUPTED_INFOROM = 14
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
@@ -79,6 +82,22 @@ class Handle(NamedTuple):
     instance: MigInstance | None = None
 
 
+WRAPPERS: list[Callable[[Function], Function]] = []
+"""Applied to each function that `pynvml` gets. A benchmark measures the simulator with one."""
+
+
+def _of_present_library(entry: Function, name: str) -> Function:
+    """Return the function of the library that pynvml uses now, with the return type of `entry`."""
+    library: Any = pynvml.nvmlLib
+    found: Any = getattr(library, name, None)
+    if found is None:
+        return lambda *_: UNINITIALIZED if library is None else FUNCTION_NOT_FOUND
+    if hasattr(entry, "restype"):
+        found.restype = entry.restype
+    present: Function = found
+    return present
+
+
 class SimulatedLibrary:
     """NVML in one process, on the node that `file` describes."""
 
@@ -105,9 +124,15 @@ class SimulatedLibrary:
             raise AttributeError(f"undefined symbol: {name}")
 
         def entry(*arguments: Any) -> int:
-            return self._enter(name, call, arguments)
+            in_use: bool = pynvml.nvmlLib is self
+            if in_use:
+                return self._enter(name, call, arguments)
+            # pynvml caches functions, also those of an earlier library.
+            return _of_present_library(entry, name)(*arguments)
 
         entry.__name__ = name
+        for wrap in WRAPPERS:
+            entry = wrap(entry)
         return entry
 
     def attach(self) -> None:

@@ -310,6 +310,8 @@ class PushedEvent(_Part):
     severity: int = 40
     log_level: int = 50
     group_attributes: int = 0
+    contexts: int | None = None
+    """How many context records the driver reports; None: as many as the event has."""
 
 
 class Node(_Part):

@@ -1,13 +1,11 @@
 """Fixtures for tests of the agent."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from hack.sim.driver import NODES, install
 from tests.support.agent.nvml_collector import Collector
-from tests.support.run.warm_start import WarmProcess
 
 
 @pytest.fixture
@@ -25,11 +23,3 @@ def path(tmp_path):
     copy = tmp_path / "node.yaml"
     shutil.copy(NODES / "h100-8-nvswitch.yaml", copy)
     return copy
-
-
-@pytest.fixture
-def forked():
-    """Fork processes of gpuward from a process that has imported its modules."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "Popen", WarmProcess)
-        yield

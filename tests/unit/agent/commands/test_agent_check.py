@@ -45,7 +45,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, forked: None) -> Machine:
+def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
@@ -56,7 +56,6 @@ def check(machine: Machine, capsys: pytest.CaptureFixture[str], *flags: str) -> 
 
 
 def test_a_healthy_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a child that is started as in production, not forked."""
     status, out = check(Machine(tmp_path), capsys)
     lines = out.splitlines()
     assert status == 0

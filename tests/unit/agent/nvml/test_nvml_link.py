@@ -3,16 +3,16 @@
 import os
 import queue
 import shutil
-import sys
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.nvml import supervisor
-from agent.nvml.link import NvmlLink
+from agent.nvml.link import NvmlLink, interpreter
 from agent.nvml.messages import Note, NvmlStatus, SourceReason
+from agent.nvml.supervisor import State
 from hack.sim.driver import NODES, push_event, set_gpu, set_node
 from rules.catalog.signals import Signal
 from rules.judge.observation import (
@@ -23,6 +23,7 @@ from rules.judge.observation import (
     SourceState,
     TopologySeen,
 )
+from tests.support.run.warm_start import WarmProcess
 
 ROOT = Path(__file__).resolve().parents[4]
 TIMEOUT_S = 20.0
@@ -32,10 +33,19 @@ TIMEOUT_S = 20.0
 class Listener:
     """A link, and the messages that it has sent."""
 
-    def __init__(self, mode, poll_s, goe):
+    def __init__(self, mode, start_process, **options):
         self.event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.messages = []
-        self.link = NvmlLink(mode, self.event_queue.put, poll_s=poll_s, goe=goe)
+        self.children = []
+        """The children, oldest first."""
+        self._start_process = start_process
+        self.link = NvmlLink(
+            mode, self.event_queue.put, start_process=self._start_child, **options
+        )
+
+    def _start_child(self, *arguments, **options):
+        self.children.append(self._start_process(*arguments, **options))
+        return self.children[-1]
 
     def until(self, kind, accept=lambda message: True):
         """Return the next accepted message of this kind; keep all messages before it."""
@@ -55,22 +65,22 @@ class Listener:
 
 
 @pytest.fixture
-def started(forked):
+def started():
     """Start links to forked children; close those that still run after the test."""
-    yield from starting()
+    yield from starting(WarmProcess)
 
 
 @pytest.fixture
 def started_again():
     """Start links to children with their own interpreter, as the agent does."""
-    yield from starting()
+    yield from starting(subprocess.Popen)
 
 
-def starting():
+def starting(start_process):
     listeners = []
 
-    def start(mode, poll_s=15.0, goe="off"):
-        listener = Listener(mode, poll_s, goe)
+    def start(mode, start_process=start_process, **options):
+        listener = Listener(mode, start_process, **options)
         listeners.append(listener)
         listener.link.start()
         return listener
@@ -89,9 +99,9 @@ def test_it_sends_inventory_and_readings_and_ends_when_asked(started_again, path
     of_each_tier = (Signal.PRESENCE, Signal.REMAP_FAILURE, Signal.INFOROM_VALID)
     assert polled >= {(device.uuid, signal) for device in hello.gpus for signal in of_each_tier}
     assert [m.state for m in heard.messages if isinstance(m, NvmlStatus)] == [SourceState.UP]
-    pid = heard.link._child.pid
+    (child,) = heard.children
     assert heard.link.close(10.0) is True
-    assert not Path(f"/proc/{pid}").exists(), "ended and reaped"
+    assert not Path(f"/proc/{child.pid}").exists(), "ended and reaped"
 
 
 def test_the_child_inherits_nothing_but_its_pipes(started_again, path, tmp_path):
@@ -100,7 +110,7 @@ def test_the_child_inherits_nothing_but_its_pipes(started_again, path, tmp_path)
     try:
         heard = started_again(f"sim:{path}")
         heard.until(Inventory)
-        table = Path(f"/proc/{heard.link._child.pid}/fd")
+        table = Path(f"/proc/{heard.children[0].pid}/fd")
         targets = [str(entry.readlink()) for entry in table.iterdir()]
     finally:
         os.close(secret)
@@ -171,44 +181,35 @@ def test_a_gpu_that_was_dead_at_the_start_is_lost_until_it_enumerates(started, p
 def test_a_driver_that_gives_every_gpu_an_unknown_error_is_left_for_a_fresh_child(started, path):
     heard = started(f"sim:{path}", poll_s=0.5)
     heard.until(TopologySeen)
-    pid = heard.link._child.pid
     calls = ("FieldValues", "TemperatureV", "MarginTemperature", "CurrentClocksEventReasons")
     set_node(path, errors={f"nvmlDeviceGet{call}": 999 for call in calls})
     fault = heard.until(CallFailed, lambda fault: fault.gpu == "")
     assert fault.code == 999
     set_node(path, errors={})
     heard.until(Inventory)
-    assert heard.link._child.pid != pid
+    assert len(heard.children) == 2
 
 
-def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(
-    started, path, monkeypatch
-):
-    heard = started(f"sim:{path}")
+def test_a_child_that_hangs_for_good_is_killed_reaped_and_only_then_replaced(started, path):
+    heard = started(f"sim:{path}", state=State(overdue_s=1.0, kill_after_s=2.0))
     heard.until(TopologySeen)
-    pid = heard.link._child.pid
-    monkeypatch.setattr(supervisor, "OVERDUE_S", 0.2)
-    monkeypatch.setattr(supervisor, "KILL_AFTER_S", 0.4)
     set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 45})
     push_event(path, "xid", 3, 31)
     assert heard.status(SourceState.DOWN).reason is SourceReason.CALL_HUNG
     set_gpu(path, 3, hang_s={})
     died = heard.until(NvmlStatus, lambda status: status.reason is SourceReason.CHILD_DIED)
-    # The next child gets the time that a start takes.
-    monkeypatch.undo()
     assert died.state is SourceState.DOWN
     assert "hung and was killed" in died.message
-    assert not Path(f"/proc/{pid}").exists()
+    assert not Path(f"/proc/{heard.children[0].pid}").exists()
     heard.status(SourceState.UP)
-    assert heard.link._child.pid != pid
+    assert len(heard.children) == 2
 
 
-def test_closing_does_not_wait_for_a_hung_child(started, path, monkeypatch):
-    heard = started(f"sim:{path}")
+def test_closing_does_not_wait_for_a_hung_child(started, path):
+    heard = started(f"sim:{path}", state=State(overdue_s=1.0))
     heard.until(TopologySeen)
-    monkeypatch.setattr(supervisor, "OVERDUE_S", 0.2)
-    child = heard.link._child
-    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 2})
+    (child,) = heard.children
+    set_gpu(path, 3, hang_s={"nvmlDeviceGetFieldValues": 4})
     push_event(path, "xid", 3, 31)
     heard.status(SourceState.DOWN)
     assert heard.link.close(0.1) is False
@@ -218,11 +219,10 @@ def test_closing_does_not_wait_for_a_hung_child(started, path, monkeypatch):
 def test_a_driver_restart_does_not_change_the_source_state(started, path):
     heard = started(f"sim:{path}")
     heard.until(TopologySeen)
-    pid = heard.link._child.pid
     set_node(path, driver_restart=1)
     heard.until(Inventory)
     heard.until(TopologySeen)
-    assert heard.link._child.pid != pid
+    assert len(heard.children) == 2
     assert [m.state for m in heard.messages if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
@@ -249,12 +249,15 @@ def test_a_node_without_a_gpu_is_not_an_error_and_finds_one_on_refresh(started, 
     assert [m.state for m in heard.messages if isinstance(m, NvmlStatus)] == [SourceState.UP]
 
 
-def test_a_child_that_cannot_be_started_is_reported_and_retried(started_again, path, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    heard = started_again(f"sim:{path}")
+def test_a_child_that_cannot_be_started_is_reported_and_retried(started_again, path):
+    programs = iter(["/nonexistent/python"])
+
+    def start(command, **options):
+        return subprocess.Popen([next(programs, command[0]), *command[1:]], **options)
+
+    heard = started_again(f"sim:{path}", start_process=start)
     assert "cannot be started" in heard.until(Note).text
     heard.status(SourceState.DOWN)
-    monkeypatch.undo()
     heard.status(SourceState.UP)
 
 
@@ -264,6 +267,9 @@ def test_the_child_does_not_import_from_the_working_directory(
     for module in ("agent", "msgspec", "enum"):
         (tmp_path / f"{module}.py").write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
-    # Imports ignore entries that are not strings.
-    monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p), tmp_path / "nowhere"])
     started_again(f"sim:{path}").status(SourceState.UP)
+
+
+def test_entries_of_the_import_path_that_are_not_strings_are_ignored(tmp_path):
+    _, environment = interpreter(["", "/somewhere", tmp_path])
+    assert environment["PYTHONPATH"].split(os.pathsep)[1:] == ["/somewhere"]

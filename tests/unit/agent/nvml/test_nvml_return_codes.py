@@ -19,6 +19,7 @@ from hack.sim.driver.library import CALLS
 from rules.catalog.signals import Signal
 from rules.judge.observation import Inventory, Readings, TopologySeen
 from tests.support.agent.nvml_collector import Collector, Judged, polled
+from tests.support.run.warm_start import WarmProcess
 
 TIMEOUT_S = 30.0
 FIELDS = "nvmlDeviceGetFieldValues"
@@ -90,10 +91,10 @@ def test_a_driver_that_counts_no_gpu_counts_zero(collector):
 
 
 @pytest.fixture
-def link(path, forked):
+def link(path):
     """A link that is not started yet, and its queue."""
     event_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    link = NvmlLink(f"sim:{path}", event_queue.put, poll_s=1.0)
+    link = NvmlLink(f"sim:{path}", event_queue.put, poll_s=1.0, start_process=WarmProcess)
     yield link, event_queue
     link.close(10.0)
 
