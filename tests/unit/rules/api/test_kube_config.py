@@ -1,6 +1,9 @@
 """Kubeconfigs of clusters, and messages about invalid ones."""
 
 import base64
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -179,16 +182,23 @@ def test_flag_variable_pod_and_home_are_asked_in_this_order(
     assert load("", {}).server == "http://.kube"
 
 
-def test_no_room_for_embedded_certificates_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Every write to a file fails, as on a full file system."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
+
+def test_no_room_for_embedded_certificates_is_one_sentence(
+    tmp_path: Path,
+) -> None:
     certificate = {"client-certificate-data": "YQ==", "client-key-data": "YQ=="}
     config = from_files(write(tmp_path, cluster={"server": SERVER}, user=certificate))
-    with pytest.raises(KubeConfigError, match="No space left on device"):
+    with no_room(), pytest.raises(KubeConfigError, match="File too large"):
         Kube(config, user_agent="test")
 
 
