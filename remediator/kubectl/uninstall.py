@@ -9,7 +9,7 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from remediator.kubectl import in_force
 from remediator.kubectl.cluster import GROUP_PATH, NOT_ENDED, Cluster
@@ -33,11 +33,6 @@ from rules.session import observation
 from rules.session.repair import withdrawal
 from rules.text import printable
 
-RELEASED_WITHIN_S: Final = 900.0
-"""A remediator waits up to ten minutes for a request that may not be taken back."""
-PODS_GONE_WITHIN_S: Final = 360.0
-"""A GPU reset that has begun is finished: the grace of its pod is 300 s."""
-POLL_S: Final = 1.0
 REPORTED_EVERY_S: Final = 30.0
 RENEWED_WITHIN_S: Final = 5.0
 """A living leader renews its Lease every 2 s."""
@@ -49,7 +44,22 @@ CONDITIONS: Final = (names.CONDITION_HEALTHY, names.CONDITION_DEGRADED, names.CO
 _OURS: Final = {"labelSelector": f"{pods.LABEL_NAME}=gpuward"}
 
 
-async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Terminal) -> str:
+class Waits(NamedTuple):
+    """Seconds that `uninstall` waits."""
+
+    released_within_s: float = 900.0
+    """A remediator waits up to ten minutes for a request that may not be taken back."""
+    pods_gone_within_s: float = 360.0
+    """A GPU reset that has begun is finished: the grace of its pod is 300 s."""
+    poll_s: float = 1.0
+
+
+WAITS: Final = Waits()
+
+
+async def uninstall(
+    cluster: Cluster, options: argparse.Namespace, terminal: Terminal, waits: Waits = WAITS
+) -> str:
     """Release, stop, clean; CommandError when something of gpuward is left."""
     namespace = options.namespace
     terminal.ask(
@@ -64,8 +74,8 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
     leader = await in_force.read_leadership(cluster, namespace)
     if leader.spaces and namespace not in leader.spaces:
         raise CommandError(f"nothing was done: {leader.never_led}")
-    await _release(cluster, namespace, terminal)
-    await _stop(cluster, namespace, terminal)
+    await _release(cluster, namespace, terminal, waits)
+    await _stop(cluster, namespace, terminal, waits)
     await _delete_device_taints(cluster, terminal)
     found = sorted(node.name for node in await cluster.nodes() if _touched(node))
     turns = asyncio.Semaphore(AT_ONCE)
@@ -90,6 +100,7 @@ async def uninstall(cluster: Cluster, options: argparse.Namespace, terminal: Ter
 async def _wait(
     remaining: Callable[[], Awaitable[list[str]]],
     within_s: float,
+    poll_s: float,
     terminal: Terminal,
     what: str,
     stuck: str,
@@ -101,11 +112,11 @@ async def _wait(
             raise CommandError(f"{messages.name_list(left)}: {stuck}")
         if waited % REPORTED_EVERY_S == 0:
             terminal.say(f"waiting for {what} {messages.name_list(left)}")
-        await asyncio.sleep(POLL_S)
-        waited += POLL_S
+        await asyncio.sleep(poll_s)
+        waited += poll_s
 
 
-async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
+async def _release(cluster: Cluster, namespace: str, terminal: Terminal, waits: Waits) -> None:
     """Ask for the release of every session and wait for the end of all. Without a leader the taint
     comes off with the labels, but for nodes that something was asked for.
     """
@@ -139,13 +150,13 @@ async def _release(cluster: Cluster, namespace: str, terminal: Terminal) -> None
 
     stop = f"kubectl -n {namespace} delete deployment {names.COMPONENT_REMEDIATOR}"
     await _wait(
-        held, RELEASED_WITHIN_S, terminal, "the remediator to release",
+        held, waits.released_within_s, waits.poll_s, terminal, "the remediator to release",
         "the remediator does not release it; see kubectl gpuward why NODE; if it cannot, "
         f"stop the remediator ({stop}) and run uninstall again",
     )  # fmt: skip
 
 
-async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
+async def _stop(cluster: Cluster, namespace: str, terminal: Terminal, waits: Waits) -> None:
     """Delete our workloads and Jobs, wait for their pods, and make sure that nobody leads."""
     base = f"/apis/apps/v1/namespaces/{namespace}"
     await cluster.delete(f"{base}/deployments/{names.COMPONENT_REMEDIATOR}")
@@ -158,7 +169,8 @@ async def _stop(cluster: Cluster, namespace: str, terminal: Terminal) -> None:
     if cluster.dry_run:
         return  # nothing ends, so there is no end to wait for
     await _wait(
-        partial(_pods, cluster), PODS_GONE_WITHIN_S, terminal, "the end of pods",
+        partial(_pods, cluster), waits.pods_gone_within_s, waits.poll_s, terminal,
+        "the end of pods",
         "still there; list them with kubectl get pods -A -l app.kubernetes.io/name=gpuward (-n "
         "NAMESPACE for another namespace); when they are gone, run uninstall again",
     )  # fmt: skip

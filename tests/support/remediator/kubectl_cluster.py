@@ -3,6 +3,7 @@
 Ages and times in the golden files never change, and what is random is made stable.
 """
 
+import asyncio
 import io
 import re
 import shlex
@@ -15,6 +16,10 @@ from hack.sim.cluster.resource import LEASES, NAMESPACES, Caller, Resource
 from hack.sim.cluster.server import HostedServer, run_in_thread
 from hack.sim.manifests import post_manifests, read_manifests
 from remediator.kubectl.cli import main
+from remediator.kubectl.cluster import connect
+from remediator.kubectl.command import CommandError, Terminal
+from remediator.kubectl.parser import make_parser
+from remediator.kubectl.uninstall import Waits, uninstall
 from rules.api.timestamps import format_micro_time
 from tests.support.remediator.kubectl_objects import NOW, Object
 
@@ -65,6 +70,23 @@ def run_command(*arguments: str) -> tuple[int, str, str]:
         except SystemExit as end:
             code = int(end.code or 0)
     return code, out.getvalue(), err.getvalue()
+
+
+def uninstalled(kubectl: Kubectl, **waits: float) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of `uninstall --yes` with shorter waits."""
+    flags = ["--kubeconfig", str(kubectl.kubeconfig), "uninstall", "--yes"]
+    options = make_parser().parse_args(flags)
+    terminal = Terminal(agreed=True)
+
+    async def run() -> str:
+        async with connect(options, terminal.say) as one:
+            return await uninstall(one, options, terminal, Waits(**{"poll_s": 0.05, **waits}))
+
+    with redirect_stderr(io.StringIO()) as err:
+        try:
+            return 0, asyncio.run(run()), err.getvalue()
+        except CommandError as error:
+            return error.exit_code, "", f"{err.getvalue()}{error}"
 
 
 def stable(text: str) -> str:

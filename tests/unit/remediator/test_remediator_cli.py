@@ -1,5 +1,6 @@
 """`gpuward-remediator` used wrongly: 64 and one sentence."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from remediator.cli import main
 from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster
 from tests.support.run.commands import exit_status
+from tests.support.run.warm_start import WarmProcess
 
 
 @pytest.mark.parametrize(
@@ -27,19 +29,18 @@ def test_wrong_use_ends_with_64_and_one_sentence(
     arguments: list[str],
     expected: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """In a process of its own, because `run` configures the loggers of its process."""
     config = tmp_path / "kubeconfig"
     config.write_text(
         "{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: "
         "{cluster: c}}], clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
     )
-    monkeypatch.setenv("KUBECONFIG", str(config))
-    # It sets the loggers of the entire process up for good, and those of the tests after this one.
-    monkeypatch.setattr("remediator.run.configure_logs", lambda: None)
-    assert exit_status(main, arguments) == 64
-    output = capsys.readouterr().err
+    command = [sys.executable, "-m", "remediator.cli", *arguments]
+    environ = {**os.environ, "KUBECONFIG": str(config)}
+    process = WarmProcess(command, stderr=subprocess.PIPE, cwd=REPOSITORY, env=environ)
+    output = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 64
     assert expected in output
     assert "Traceback" not in output
 

@@ -1,7 +1,9 @@
 """Several nodes, labels, dry runs, watching and time limits, as kubectl has them."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hack.sim.cluster import resource as r
-from remediator.kubectl import act
+from hack.sim.proxy.faults import Fault
 from tests.support.remediator.kubectl_cluster import REPOSITORY, Kubectl, cluster
 from tests.support.remediator.kubectl_fleet import load_fleet
 from tests.support.remediator.kubectl_objects import BLOCKED, HEALTHY, QUARANTINES
@@ -88,15 +90,14 @@ def everything(kubectl: Kubectl) -> str:
     return json.dumps(found, sort_keys=True)
 
 
-def test_an_interrupt_prints_what_was_requested_until_then(fleet, monkeypatch):
-    carry_out = act.hold
-
-    async def interrupted(*given):
-        if given[1].node == "gpu-paused":
-            raise KeyboardInterrupt
-        return await carry_out(*given)
-
-    monkeypatch.setattr(act, "hold", interrupted)
+def test_an_interrupt_prints_what_was_requested_until_then(fleet):
+    interrupt = Fault(
+        path="/gpu-paused$",
+        action="delay",
+        delay_s=2.0,
+        then=lambda: os.kill(os.getpid(), signal.SIGINT),
+    )
+    fleet.hosted.call(lambda: fleet.hosted.server.faults.add(interrupt))
     code, out, err = fleet("hold", BLOCKED, "gpu-paused", HEALTHY, *REASON)
     assert (code, out) == (130, "")
     assert err.startswith(f"{BLOCKED}: session {BLOCKED}-0badcafe held")

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from hack.sim.cluster import resource as r
 from hack.sim.cluster.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Caller
 from hack.sim.cluster.server import HostedServer
-from remediator.kubectl import uninstall
 from rules.api import names
 from rules.api.nodes import FreshNode
 from rules.api.quarantine_taint import quarantine_patch
 from rules.repair.adapter import REPAIR_CONDITIONS
-from tests.support.remediator.kubectl_cluster import Kubectl, cluster, lease, load
+from tests.support.remediator.kubectl_cluster import Kubectl, cluster, lease, load, uninstalled
 from tests.support.remediator.kubectl_objects import NOW, QUARANTINES, ago, node, session
 
 Object = dict[str, Any]
@@ -213,15 +211,12 @@ def test_a_dry_run_lists_the_actions(tmp_path: Path) -> None:
         assert would.splitlines()[1].strip() == does.strip()
 
 
-def test_a_pod_that_does_not_end_stops_it_before_any_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("remediator.kubectl.uninstall.PODS_GONE_WITHIN_S", 0.0)
+def test_a_pod_that_does_not_end_stops_it_before_any_node(tmp_path: Path) -> None:
     with cluster(tmp_path, fill) as kubectl:
         storm(kubectl)
         quarantined = pictures(kubectl)
         load(kubectl.hosted, r.PODS, running("agent-0", "gpuward", "agent"))
-        code, _, err = kubectl("uninstall", "--yes")
+        code, _, err = uninstalled(kubectl, pods_gone_within_s=0.0)
         assert code == 1
         assert "gpuward/agent-0: still there" in err
         assert pictures(kubectl) == quarantined
@@ -275,13 +270,6 @@ def meanwhile(act: Any) -> Iterator[None]:
         thread.join()
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command looks again at once."""
-    monkeypatch.setattr(uninstall, "POLL_S", 0.05)
-
-
-@pytest.mark.usefixtures("quick")
 def test_gpuward_jobs_end_with_their_pods_before_nodes_are_cleaned(tmp_path: Path) -> None:
     with cluster(tmp_path, with_jobs) as kubectl:
         storm(kubectl)
@@ -294,7 +282,7 @@ def test_gpuward_jobs_end_with_their_pods_before_nodes_are_cleaned(tmp_path: Pat
                     kubectl.hosted.run(client.delete(r.PODS, one, "gpuward", grace=0))
 
         with meanwhile(kubelet):
-            code, out, err = kubectl("uninstall", "--yes")
+            code, out, err = uninstalled(kubectl)
         assert code == 0, err
     assert seen[0] is True, "its pod had not ended"
     assert f"Job {RESET} ended" in err
@@ -317,7 +305,6 @@ def asked(hosted: HostedServer) -> None:
     load(hosted, QUARANTINES, session("s", "plain", "Repairing", "m", repair=[step]))
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_leader_gives_its_nodes_back_before_it_is_stopped(tmp_path: Path) -> None:
     with cluster(tmp_path, leading) as kubectl:
         client = kubectl.hosted.server.client
@@ -329,7 +316,7 @@ def test_a_leader_gives_its_nodes_back_before_it_is_stopped(tmp_path: Path) -> N
                 kubectl.hosted.run(client.patch(QUARANTINES, "s", ended, subresource="status"))
 
         with meanwhile(remediator):
-            code, _, err = kubectl("uninstall", "--yes")
+            code, _, err = uninstalled(kubectl)
         release = kubectl.get(QUARANTINES, "s")["spec"]["release"]
         writes = [one for one in kubectl.hosted.server.requests.all if one.verb != "get"]
     assert code == 0, err
@@ -339,15 +326,11 @@ def test_a_leader_gives_its_nodes_back_before_it_is_stopped(tmp_path: Path) -> N
     assert order.index(("patch", "gpuquarantines")) < order.index(("delete", "deployments"))
 
 
-@pytest.mark.usefixtures("quick")
-def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uninstall, "RELEASED_WITHIN_S", 0.1)
+def test_a_leader_that_gives_nothing_back_keeps_everything_as_it_is(tmp_path: Path) -> None:
     with cluster(tmp_path, leading) as kubectl:
         storm(kubectl)
         quarantined = pictures(kubectl)
-        code, _, err = kubectl("uninstall", "--yes")
+        code, _, err = uninstalled(kubectl, released_within_s=0.1)
         verbs = {one.verb for one in kubectl.hosted.server.requests.all}
         assert pictures(kubectl) == quarantined
     assert code == 1

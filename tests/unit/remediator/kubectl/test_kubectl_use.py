@@ -3,11 +3,12 @@ remedies.
 """
 
 import http.server
+import io
 import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hack.sim.cluster import resource as r
 from hack.sim.cluster.client import kubeconfig_text
 from hack.sim.cluster.server import HostedServer
 from hack.sim.manifests import post_manifests
+from remediator.kubectl.cli import main
 from remediator.kubectl.command import COMMANDS
 from tests.support.remediator.kubectl_cluster import REPOSITORY, cluster, may, run_command, viewer
 from tests.support.remediator.kubectl_fleet import load_fleet
@@ -103,17 +105,22 @@ def test_whatever_answers_ends_in_one_sentence(tmp_path, command, code, body, ki
     assert err.count("\n") == 1
 
 
-def test_an_unexpected_error_is_one_sentence(fleet, monkeypatch):
-    async def broken(*_: object) -> str:
+class Broken(io.StringIO):
+    """Standard output that fails unexpectedly."""
+
+    def write(self, text: str) -> int:
         raise ZeroDivisionError("oh\x1b[2J")
 
-    monkeypatch.setattr("remediator.kubectl.fleet.fleet", broken)
-    code, out, err = fleet("fleet")
-    assert (code, out) == (1, "")
-    assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of gpuward" in err
-    monkeypatch.setenv("GPUWARD_TRACEBACK", "1")
-    with pytest.raises(ZeroDivisionError):
-        fleet("fleet")
+
+def test_an_unexpected_error_is_one_sentence(fleet, monkeypatch):
+    arguments = ["--kubeconfig", str(fleet.kubeconfig), "fleet"]
+    err = io.StringIO()
+    with redirect_stdout(Broken()), redirect_stderr(err):
+        assert main(arguments) == 1
+        assert "unexpected ZeroDivisionError: oh\\x1b[2J; this is a fault of" in err.getvalue()
+        monkeypatch.setenv("GPUWARD_TRACEBACK", "1")
+        with pytest.raises(ZeroDivisionError):
+            main(arguments)
 
 
 @pytest.mark.parametrize(
