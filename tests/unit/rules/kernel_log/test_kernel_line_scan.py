@@ -12,9 +12,15 @@ def test_an_endless_line_is_cut_and_lines_around_it_are_read() -> None:
     found = scanner.feed(XID)
     for _ in range(100):
         found += scanner.feed(b"y" * 100_000)
-        assert len(scanner._tail) <= MAX_LINE
     found += scanner.feed(b"y\n" + XID + b"\n")
     assert [number for number, _ in found] == [1, 2]
+
+
+def test_of_an_endless_line_only_the_beginning_is_kept() -> None:
+    scanner = LineScanner(lambda line, number: len(line), worth=lambda line: True)
+    for _ in range(10):
+        assert scanner.feed(b"y" * 100_000) == []
+    assert scanner.finish() == [MAX_LINE]
 
 
 def test_ordinary_messages_are_not_worth_parsing() -> None:
