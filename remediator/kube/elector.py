@@ -40,6 +40,11 @@ class Held:
     version: str
     seen_at: float
 
+    @property
+    def ends_at(self) -> float:
+        """When it is free unless it is renewed."""
+        return self.seen_at + min(self.spec.lease_duration_seconds or LEASE_S, _LONGEST_LEASE_S)
+
 
 class Elector:
     """Acquires, renews and releases the Lease."""
@@ -102,7 +107,7 @@ class Elector:
         while True:
             await self.campaign()
             ready = self._leading or self._ready()
-            await self._clock.sleep(RETRY_S if ready else _NOT_READY_S)
+            await self._clock.sleep(min(RETRY_S, self._free_in_s()) if ready else _NOT_READY_S)
 
     async def release(self) -> None:
         """At shutdown, release the lease, so that the other replica does not wait."""
@@ -135,6 +140,13 @@ class Elector:
         else:
             self._note(f"The lease cannot be read: {answer.sentence()}.")
 
+    def _free_in_s(self) -> float:
+        """Seconds until the lease of another replica ends, if it is not renewed."""
+        if self._leading or self._held is None:
+            return RETRY_S
+        left_s = self._held.ends_at - self._clock.elapsed()
+        return left_s + _NOT_READY_S if left_s > 0 else RETRY_S
+
     def _may_take(self) -> bool:
         return self._leading or self._time_known()
 
@@ -146,7 +158,7 @@ class Elector:
         self.leader_status = nodes.leader_status(lease.metadata.annotations)
         mine = self.holder == self._identity
         stated_s = lease.spec.lease_duration_seconds or LEASE_S
-        free = not self.holder or began - self._held.seen_at > min(stated_s, _LONGEST_LEASE_S)
+        free = not self.holder or began > self._held.ends_at
         if (mine or free) and self._may_take():
             await self._write(began, lease, "PUT", f"{self._path}/{LEASE_NAME}")
             return

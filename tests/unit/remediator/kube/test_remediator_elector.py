@@ -1,5 +1,6 @@
 """Leadership on a Lease over real HTTP, with a clock that tests move."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -8,15 +9,17 @@ import structlog
 
 from hack.sim.cluster.resource import LEASES
 from hack.sim.proxy.faults import Fault
-from remediator.kube.elector import LEASE_NAME, Elector
+from remediator.kube.elector import LEASE_NAME, LEASE_S, Elector
 from rules.api.timestamps import parse_time
 from tests.support.remediator.edge import SteppedClock, edge
+from tests.support.remediator.scripted_server import until
 
 
 class Replica:
     """An elector that records what it was reported."""
 
     def __init__(self, cluster, name, *, ready=True, namespace="gpuward", annotations=dict):
+        self.cluster = cluster
         self.events: list[Any] = []
         self.elector = Elector(
             cluster.api,
@@ -25,10 +28,14 @@ class Replica:
             identity=name,
             ready=lambda: ready,
             time_known=lambda: not cluster.clock.skew.undecided,
-            on_start=lambda renewed: self.events.append("start"),
+            on_start=self.start,
             on_stop=lambda: self.events.append("stop"),
             annotations=annotations,
         )
+
+    def start(self, renewed):
+        self.events.append("start")
+        self.started_at = self.cluster.clock.elapsed()
 
     async def ask(self):
         await self.elector.campaign()
@@ -52,6 +59,21 @@ async def test_the_first_takes_the_lease_and_the_second_waits(cluster):
     assert not await two.ask()
     assert await holder(cluster) == "one"
     assert (one.events, two.events) == (["start"], [])
+
+
+async def test_the_lease_of_a_dead_leader_is_taken_as_soon_as_it_ends(tmp_path):
+    class SkippingClock(SteppedClock):
+        async def sleep(self, seconds):
+            self.ahead_s += seconds
+            await asyncio.sleep(0)
+
+    async with edge(tmp_path, clock=SkippingClock()) as cluster:
+        assert await Replica(cluster, "one").ask()
+        seen_at, two = cluster.clock.elapsed(), Replica(cluster, "two")
+        campaign = asyncio.create_task(two.elector.run())
+        await until(lambda: two.events)
+        campaign.cancel()
+        assert LEASE_S <= two.started_at - seen_at < LEASE_S + 1
 
 
 @pytest.mark.parametrize("off_s", [-600.0, 600.0], ids=["behind", "ahead"])
