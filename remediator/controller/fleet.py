@@ -28,7 +28,7 @@ _LOG = structlog.get_logger()
 _LONGEST_S = 5.0
 # Common causes are for reports only, so they are computed this rarely.
 _COMMON_EVERY_S = 5.0
-_SHORTEST_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_SHORTEST_S, _LONGEST_PAUSE_S = 0.005, 1.0
 # Assessments take at most this share of a core, whatever the fleet costs. The time of a burst is
 # not delayed, so that a single fault does not wait.
 _SHARE, _BURST_S = 0.1, 1.0
