@@ -104,17 +104,16 @@ class DrainReader:
     ) -> DrainInput:
         """Return the input of the drain plan for the session's node. Raises ApiError.
 
-        `causes` are the causes in effect (`rules.session.causes`). If `certain`, the pods are
-        listed uncached. Otherwise they are `watched`, the node's pods from a watch, or listed from
-        the cache.
+        `causes` are the causes in effect (`rules.session.causes`). Pods that are not `watched` are
+        listed: uncached if they must be `certain`, else from the cache.
         """
         node = session.spec.node_name
-        if certain:
-            pods = await self.pods_on(node)
-        elif watched is None:
-            pods = await self.cached_pods_on(node)
-        else:
+        if watched is not None:
             pods = await self.with_gpus(node, watched)
+        elif certain:
+            pods = await self.pods_on(node)
+        else:
+            pods = await self.cached_pods_on(node)
         owners = await self._owners.look_up(before.wants_owners if before else ())
         # They count once the pods are gone.
         wanted = memory.volumes and (certain or memory.pods_gone_at is not None)

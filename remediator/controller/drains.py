@@ -211,10 +211,7 @@ class Drains(EdgePart):
             return _WAITING_S
         settle_s = self._world.policy_of(node).drain.settle_s
         certain = drain.must_list(settle_s, self._clock.now(), began)
-        watched = None if certain else drain.watched()
-        listed_now = watched is None
-        if not certain and watched is None and drain.watch is not None:
-            watched = await self.pods.read(drain.watch)
+        watched, listed_now = await drain.seen(self.pods, began, certain=certain)
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)
         asking = causes.causes_in_effect(session, snapshot)

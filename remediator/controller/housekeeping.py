@@ -158,10 +158,13 @@ class Housekeeping(EdgePart):
             self._reported_silent.discard(name)
 
     async def _remember(self) -> None:
-        """List once the few objects on which an earlier process left `silentSince`."""
-        query = {"fieldSelector": "status.silentSince!="}
+        """List once the few objects on which an earlier process left `silentSince`.
+
+        From the API server's cache, because a server that reads etcd for it reads every object.
+        """
+        query = {"fieldSelector": "status.silentSince!=", "resourceVersion": "0"}
         try:
-            found = await self._api.items(resources.HEALTHS, HealthView, query=query)
+            found = await self._api.items(resources.HEALTHS, HealthView, query=query, limit=0)
         except ApiError as error:
             # The CRD of an older release does not have this selectable field.
             self._remembered = error.answer.code == HTTPStatus.BAD_REQUEST

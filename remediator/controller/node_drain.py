@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from remediator.controller.evictions import Listed
-from remediator.controller.pod_watch import NodePods
+from remediator.controller.pod_watch import NodePods, PodWatch
 from remediator.kube import gateway
 from remediator.kube.clock import Clock
 from rules.api import writes as d
@@ -38,6 +38,8 @@ class NodeDrain:
         self.planned_at = float("-inf")
         """CLOCK_BOOTTIME when that plan was begun."""
         self.listed_at = began
+        """CLOCK_BOOTTIME when the node's pods were last certain, or of the start of the drain."""
+        self.checked_at = began
         """CLOCK_BOOTTIME of the last uncached list, or of the start of the drain."""
         self.read_at = float("-inf")
         """CLOCK_BOOTTIME of the last list of any kind."""
@@ -85,7 +87,30 @@ class NodeDrain:
             return True
         since = None if self.memory.detaching else self.memory.clear_since
         empty = since is not None and now - since >= settle_s
-        return empty or elapsed - self.listed_at >= _CHECK_WATCH_S
+        return empty or self.must_check(elapsed)
+
+    def must_check(self, elapsed: float) -> bool:
+        """Whether the watch must be compared with an uncached list now (CLOCK_BOOTTIME)."""
+        return elapsed - self.checked_at >= _CHECK_WATCH_S
+
+    async def seen(
+        self, watch: PodWatch, elapsed: float, *, certain: bool
+    ) -> tuple[tuple[PodView, ...] | None, bool]:
+        """Return the pods by the watch, None if they must be listed, and whether they are listed
+        now. If they must be `certain`, the watch has to show what an uncached list would show.
+        `elapsed` is CLOCK_BOOTTIME. Raises ApiError.
+        """
+        watched = self.watched()
+        if self.watch is None or (watched is None and certain):
+            return None, True
+        if watched is None:
+            return await watch.read(self.watch), True
+        if not certain:
+            return watched, False
+        if self.must_check(elapsed) or not await watch.caught_up():
+            return None, True
+        watched = self.watched()
+        return watched, watched is None
 
     def may_ask(self, eviction: d.EvictPod) -> bool:
         """Whether the pod's last answer allows another eviction, or a first dry run."""
@@ -108,7 +133,9 @@ class NodeDrain:
             self.read_at = began
         if given.certain:
             self.listed_at = began
-            if self.watch is not None:
+            if listed:
+                self.checked_at = began
+            if listed and self.watch is not None:
                 self.watch.compare(given.pods)
         self.plan, self.memory, self.wanted = plan, plan.memory, plan.evict
         self.input, self.planned_at = given, began

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import structlog
 
-from remediator.kube import watch_events
+from remediator.kube import clock, watch_events
 from remediator.kube.answer import EXCHANGE_ERRORS, ApiError, key_of
 from remediator.kube.api import Api
 from remediator.kube.clock import CallQueue
@@ -32,6 +32,9 @@ _WATCH_S = (300, 600)
 _BACKOFF_S = (0.8, 30.0)
 # A watch that was open this long worked and starts again at once.
 _LIVED_S = 15.0
+# In a busy cluster the watch has an event at least this often.
+_BUSY_S = 1.0
+_CATCH_UP_S = 3.0
 # A node is followed so long before its drain.
 _BEGINS_S = 15.0
 # A watch without events for longer may be that of a server that went back to an older state.
@@ -139,6 +142,8 @@ class PodWatch:
         self._from = 0
         """The version of the first list. The watch has no events before it, so an older list by
         another API server cannot be followed."""
+        self._waiting: set[asyncio.Event] = set()
+        """Set at every event."""
         self._heard_at: float | None = None
         """CLOCK_BOOTTIME of the last event of the open watch; None while none is open."""
 
@@ -188,6 +193,30 @@ class PodWatch:
             if int(version) >= self._from:
                 pods.take(found, int(version))
         return tuple(found.values())
+
+    async def caught_up(self) -> bool:
+        """Return whether the watch shows all pods as they are now or later. Raises ApiError.
+
+        A list of one pod, which is cheap for every server, returns the present version. The watch
+        is complete up to the version of its last event. Without recent events it is not known.
+        """
+        if not self._is_open(_BUSY_S):
+            return False
+        answer = await self._api.call(CallQueue.READ, "GET", PODS.path, query={"limit": "1"})
+        version = answer.envelope().metadata.resource_version
+        if not watch_events.is_number(version):
+            return False
+        until, advanced = self._clock.elapsed() + _CATCH_UP_S, asyncio.Event()
+        self._waiting.add(advanced)
+        try:
+            while self._heard_at is not None and int(self._version) < int(version):
+                advanced.clear()
+                left_s = until - self._clock.elapsed()
+                if left_s <= 0 or not await clock.heard(advanced, left_s):
+                    return False
+        finally:
+            self._waiting.discard(advanced)
+        return self._heard_at is not None
 
     async def run(self) -> None:
         """Watch while nodes are followed, until cancelled."""
@@ -270,6 +299,8 @@ class PodWatch:
         if not watch_events.is_number(version):
             return  # The uncached lists show what this event hides.
         self._version = version
+        for advanced in self._waiting:
+            advanced.set()
         pods = self._nodes.get(bound.spec.node_name)
         if event.type == "BOOKMARK" or pods is None:
             return

@@ -49,6 +49,26 @@ def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
     assert reads == [PODS] * 2, "the start of the watch from a cache, and the last list"
 
 
+@pytest.mark.parametrize(
+    ("busy", "phase"),
+    [pytest.param(True, "Quarantined", id="busy"), pytest.param(False, "Draining", id="quiet")],
+)
+def test_a_watch_that_has_the_present_version_replaces_the_last_list(
+    busy: bool, phase: str
+) -> None:
+    world = fleet(2)
+    world.add_pod("slow", "n0", grace=3)
+    world.incident("n0")
+    world.run(2)
+    assert world.phase("n0") == "Draining"
+    world.unread.add("n0")
+    for index in range(30):
+        world.run(0.5)
+        if busy:
+            world.add_pod(f"elsewhere-{index}", "n1")
+    assert world.phase("n0") == phase, "the pods of the node cannot be listed"
+
+
 def test_all_draining_nodes_share_one_watch_that_ends_with_the_last_drain() -> None:
     nodes = [f"n{index}" for index in range(40)]
     world = fleet(len(nodes), limits={"nodesDraining": len(nodes)})
