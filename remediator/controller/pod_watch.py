@@ -34,7 +34,7 @@ _BACKOFF_S = (0.8, 30.0)
 _LIVED_S = 15.0
 # In a busy cluster the watch has an event at least this often.
 _BUSY_S = 1.0
-_CATCH_UP_S = 3.0
+_CATCH_UP_S = 0.5
 # A node is followed so long before its drain.
 _BEGINS_S = 15.0
 # A watch without events for longer may be that of a server that went back to an older state.
