@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 
+import aiohttp
 import msgspec
 import structlog
 
@@ -144,6 +145,7 @@ class PodWatch:
         another API server cannot be followed."""
         self._waiting: set[asyncio.Event] = set()
         """Set at every event."""
+        self._response: aiohttp.ClientResponse | None = None
         self._heard_at: float | None = None
         """CLOCK_BOOTTIME of the last event of the open watch; None while none is open."""
 
@@ -202,9 +204,14 @@ class PodWatch:
         """
         if not self._is_open(_BUSY_S):
             return False
+        before = int(self._version)
         answer = await self._api.call(CallQueue.READ, "GET", PODS.path, query={"limit": "1"})
         version = answer.envelope().metadata.resource_version
         if not watch_events.is_number(version):
+            return False
+        if int(version) < before:
+            # A restored server: a watch at a version that it has not reached shows nothing.
+            self._start_again()
             return False
         until, advanced = self._clock.elapsed() + _CATCH_UP_S, asyncio.Event()
         self._waiting.add(advanced)
@@ -248,7 +255,10 @@ class PodWatch:
         return heard_at is not None and self._clock.elapsed() - heard_at <= within_s
 
     def _start_again(self) -> None:
-        """Forget all pods; the next list starts the watch."""
+        """Forget all pods and end the watch; the next list starts it again."""
+        response, self._response, self._heard_at = self._response, None, None
+        if response is not None:
+            response.close()
         self._version = ""
         self._listed.clear()
         for node, pods in list(self._nodes.items()):
@@ -257,10 +267,11 @@ class PodWatch:
 
     async def _follow(self) -> None:
         """Watch from the last version until the API server or the last node ends it."""
+        version = self._version
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
+            "resourceVersion": version,
             "timeoutSeconds": str(random.randint(*_WATCH_S)),
         }
         async with self._api.stream(PODS.path, query, timestamps.WATCH_SILENCE_S) as response:
@@ -269,11 +280,13 @@ class PodWatch:
                 if answer.code == 410:
                     raise RelistError("the server no longer keeps our version")
                 raise ApiError(answer)
-            self._heard_at = self._clock.elapsed()
+            if self._version != version:
+                return  # It starts again, at another version.
+            self._response, self._heard_at = response, self._clock.elapsed()
             try:
                 async for line in watch_events.lines(response.content):
                     self._leave_undrained()
-                    if not self._nodes:
+                    if not self._nodes or self._response is not response:
                         return
                     self._apply(line)
             finally:
