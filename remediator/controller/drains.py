@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from remediator.controller import evictions
+from remediator.controller import evictions, pod_watch
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.evictions import Counting, OwnerEvents, PodRecheck
 from remediator.controller.node_drain import NodeDrain
@@ -230,6 +230,8 @@ class Drains(EdgePart):
             certain=certain,
             watched=watched,
         )
+        if certain and listed_now:
+            self.pods.lists_are_slow = self._clock.elapsed() - began >= pod_watch.SLOW_LIST_S
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
         drain.planned(listed, plan, began, listed=listed_now)

@@ -35,7 +35,9 @@ _BACKOFF_S = (0.8, 30.0)
 _LIVED_S = 15.0
 # In a busy cluster the watch has an event at least this often.
 _BUSY_S = 1.0
-_CATCH_UP_S = 0.5
+_CATCH_UP_S = 2.0
+# An API server that reads all pods of a cluster for the list of one node takes longer.
+SLOW_LIST_S = 0.5
 # A node is followed so long before its drain.
 _BEGINS_S = 15.0
 # A watch without events for longer may be that of a server that went back to an older state.
@@ -143,6 +145,8 @@ class PodWatch:
         self._from = 0
         """The version of the first list. The watch has no events before it, so an older list by
         another API server cannot be followed."""
+        self.lists_are_slow = False
+        """The last uncached list of a node took `SLOW_LIST_S` or longer."""
         self._waiting: set[asyncio.Event] = set()
         """Set at every event."""
         self._response: aiohttp.ClientResponse | None = None
@@ -200,9 +204,10 @@ class PodWatch:
         """Return whether the watch shows all pods as they are now or later. Raises ApiError.
 
         A list of one pod, which is cheap for every server, returns the present version. The watch
-        is complete up to the version of its last event. Without recent events it is not known.
+        is complete up to the version of its last event. It is not known without recent events,
+        and not asked while uncached lists of a node are fast.
         """
-        if not self._is_open(_BUSY_S):
+        if not self.lists_are_slow or not self._is_open(_BUSY_S):
             return False
         before = int(self._version)
         answer = await self._api.call(CallQueue.READ, "GET", PODS.path, query={"limit": "1"})

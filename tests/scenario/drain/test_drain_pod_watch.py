@@ -53,7 +53,7 @@ def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
     ("busy", "phase"),
     [pytest.param(True, "Quarantined", id="busy"), pytest.param(False, "Draining", id="quiet")],
 )
-def test_a_watch_that_has_the_present_version_replaces_the_last_list(
+def test_where_lists_are_slow_a_watch_that_has_the_present_version_replaces_the_last_one(
     busy: bool, phase: str
 ) -> None:
     world = fleet(2)
@@ -61,6 +61,7 @@ def test_a_watch_that_has_the_present_version_replaces_the_last_list(
     world.incident("n0")
     world.run(2)
     assert world.phase("n0") == "Draining"
+    world.replica.drains.pods.lists_are_slow = True
     world.unread.add("n0")
     for index in range(30):
         world.run(0.5)
