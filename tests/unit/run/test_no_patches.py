@@ -1,4 +1,4 @@
-"""No code replaces parts of a module, a class or `sys.modules`, in tests neither.
+"""No code replaces parts of a module, a class or `sys.modules`, not even in tests.
 
 Pass what a test needs to the part under test: a parameter, a subclass, a real resource limit.
 Ruff forbids private attributes (SLF001) and unittest.mock (TID251). It cannot see what a fixture
