@@ -231,7 +231,7 @@ class Drains(EdgePart):
             watched=watched,
         )
         if certain and listed_now:
-            self.pods.lists_are_slow = self._clock.elapsed() - began >= pod_watch.SLOW_LIST_S
+            self.pods.lists_are_slow = self._reader.list_s >= pod_watch.SLOW_LIST_S
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
         drain.planned(listed, plan, began, listed=listed_now)

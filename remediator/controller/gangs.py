@@ -37,7 +37,7 @@ _PAUSE_S = 0.05
 _FRESH_S = 20.0
 # Kueue replaces a node within a minute; what it still replaces decides over the next drain.
 _FRESH_KUEUE_S = 5.0
-_NODES_PER_SWEEP = 20
+_NODES_PER_SWEEP = 10
 # A session that has just begun to wait: its drain takes over the pods that were read here.
 _SOON_S = 5.0
 _WAITING = frozenset({"", "Pending", "Marked"})

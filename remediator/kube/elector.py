@@ -153,7 +153,9 @@ class Elector:
     async def _consider(self, began: float, lease: LeaseView) -> None:
         version = lease.metadata.resource_version
         if self._held is None or self._held.version != version:
-            self._held = Held(spec=lease.spec, version=version, seen_at=began)
+            # After the answer: the leader may have renewed it while this read was under way.
+            seen_at = self._clock.elapsed()
+            self._held = Held(spec=lease.spec, version=version, seen_at=seen_at)
         self.holder = lease.spec.holder_identity or ""
         self.leader_status = nodes.leader_status(lease.metadata.annotations)
         mine = self.holder == self._identity

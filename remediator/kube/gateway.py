@@ -264,8 +264,7 @@ class Gateway:
 
     def _seen_now(self, write: d.Write) -> NodeView | None:
         """The node of an eviction, if its watch is known to be up to date; else None."""
-        evicts = isinstance(write, d.EvictPod | d.SetDisruptionTarget | d.DeletePod)
-        return self._watched_now(write.node) if evicts else None
+        return self._watched_now(write.node) if isinstance(write, d.EvictPod) else None
 
     async def _still_owned(self, write: d.RemoveTaint) -> Sent | None:
         """None if an uncached read shows that the session of the taint and cordon is gone or has

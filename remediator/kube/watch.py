@@ -102,6 +102,7 @@ class Reflector(Generic[T]):
         self._owed: tuple[int, float] | None = None
         """Version of an own write that the watch has not shown yet, and when it was answered."""
         self._response: aiohttp.ClientResponse | None = None
+        self._event_at = float("-inf")
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -175,11 +176,9 @@ class Reflector(Generic[T]):
         )
 
     def shown(self, key: str, within_s: float) -> T | None:
-        """The object, if the open watch had an event within so many seconds and has delivered
-        every own write that is older; else None.
-        """
+        """The object, if the watch had an event within so many seconds and owes no older write."""
         since, owed = self._clock.elapsed() - within_s, self._owed
-        heard = self.unfollowed_since is None and (self.heard_at or 0.0) >= since
+        heard = self.unfollowed_since is None and self._version and self._event_at >= since
         return self.items.get(key) if heard and (owed is None or owed[1] >= since) else None
 
     def _quiet_s(self) -> float:
@@ -226,8 +225,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         """Read all pages, then make the cache equal to them."""
         found: dict[str, T] = {}
-        query = {"limit": str(self._page_size), **self.resource.query}
-        resource = self.resource
+        resource, query = self.resource, {"limit": str(self._page_size), **self.resource.query}
         while True:
             answer = await self._api.call(
                 CallQueue.READ, "GET", resource.path, query=query, accept=resource.accept("List")
@@ -294,8 +292,7 @@ class Reflector(Generic[T]):
         version that it has not reached, and sends no events until then.
         """
         query = {**self.resource.query, "limit": "1"}
-        accept = self.resource.accept("List")
-        path = self.resource.path
+        accept, path = self.resource.accept("List"), self.resource.path
         answer = await self._api.call(CallQueue.READ, "GET", path, query=query, accept=accept)
         if self._is_older(answer.envelope().metadata.resource_version):
             raise RelistError("the server is at an older version than it was")
@@ -334,7 +331,8 @@ class Reflector(Generic[T]):
                     self._version = ""
                 raise ApiError(answer)
             self._response = response
-            self.unfollowed_since, opened_at = None, self._clock.elapsed()
+            self._event_at, opened_at = float("-inf"), self._clock.elapsed()
+            self.unfollowed_since = None
             try:
                 async for line in watch_events.lines(response.content):
                     if resource is not self.resource:
@@ -349,7 +347,8 @@ class Reflector(Generic[T]):
             event = msgspec.json.decode(line, type=WatchEvent)
         except tolerant.UNREADABLE as error:
             raise RelistError(f"a line of the watch is not an event: {error}") from error
-        self.heard_at, self.problem = self._clock.elapsed(), ""
+        self.heard_at = self._event_at = self._clock.elapsed()
+        self.problem = ""
         if event.type == "ERROR":
             status = watch_events.decode_loosely(event.object)
             raise RelistError(f"the watch ended with {status.code} {status.message}"[:200])
