@@ -80,8 +80,8 @@ class NodeDrain:
         return drained and recent and self.is_known_idle()
 
     def must_list(self, settle_s: float, now: float, elapsed: float) -> bool:
-        """Whether only an uncached list serves: to declare the node empty, and from time to time
-        in case the watch or a cached list is wrong. `elapsed` is CLOCK_BOOTTIME.
+        """Whether the pods must be certain: to declare the node empty, and from time to time in
+        case the watch or a cached list is wrong. `elapsed` is CLOCK_BOOTTIME.
         """
         if self.watch is not None and self.watch.contradicted:
             return True

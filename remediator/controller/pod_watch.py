@@ -100,22 +100,12 @@ class NodePods:
             self.contradicted = not self.shows(listed)
 
     def forget(self) -> None:
-        """Drop the pods: a list follows, or the watch missed events."""
-        if self._version is not None:
-            self._version = None
-            self._early.clear()
-
-    def reset(self) -> None:
-        """Drop everything: the watch starts again and repeats its events."""
+        """Drop the pods: a list follows, which has all events so far."""
         self._version = None
         self._early.clear()
 
     def take(self, pods: dict[str, PodView], version: int) -> None:
-        """Take over a list and the events that it does not have, unless another list came first:
-        that one is complete with the events since.
-        """
-        if self._version is not None:
-            return
+        """Take over a list and the events that it does not have."""
         self._pods, self._version, self.contradicted = pods, version, False
         for event in self._early:
             self.apply(*event)
@@ -284,7 +274,7 @@ class PodWatch:
         self._version = ""
         self._listed.clear()
         for node, pods in list(self._nodes.items()):
-            pods.reset()
+            pods.forget()
             self._changed(node)
 
     async def _follow(self) -> None:

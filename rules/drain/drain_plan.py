@@ -51,7 +51,7 @@ class DrainInput:
     accused: frozenset[str] = frozenset()
     """UUIDs of the GPUs that the causes name."""
     certain: bool = True
-    """The pods come from an uncached list, not from a watch."""
+    """The pods come from an uncached list, or from a watch that shows the same."""
 
 
 OUTAGE_S: Final = 90.0

@@ -110,16 +110,6 @@ def test_events_that_the_list_has_already_do_not_undo_it() -> None:
     assert names(pods) == ["new"]
 
 
-def test_of_two_lists_at_once_the_first_answer_counts() -> None:
-    pods = NodePods(NODE, lambda _: True)
-    pods.apply(11, "a/new", pod("new"))
-    pods.forget()
-    pods.take({}, 10)
-    pods.apply(12, "a/newer", pod("newer"))
-    pods.take({}, 11)
-    assert names(pods) == ["new", "newer"]
-
-
 def test_a_drain_goes_on_when_its_watch_dies_in_the_middle() -> None:
     world = fleet()
     world.add_pod("a", NODE, grace=20)
