@@ -25,6 +25,9 @@ _SWEEP_S: Final = 10.0
 _NODES_PER_SWEEP: Final = 50
 _AGED_PER_SWEEP: Final = 50
 """Records checked for expiry in one sweep: each record about once an hour."""
+_COLLECTED_S: Final = 20.0
+"""How long a changed node waits for its check, so that records do not slow down the drains of a
+storm."""
 _CHECK_AGAIN_S: Final = 60.0
 """Shortest interval between two checks of a node, so that a flapping fault is one entry."""
 _FORBIDDEN_S: Final = 60.0
@@ -50,7 +53,11 @@ class RecordKeeping(EdgePart):
 
     def node_changed(self, name: str) -> None:
         """Queue the node: its GPUNodeHealth or one of its sessions changed."""
-        self._due.setdefault(name, self._checked_at.get(name, float("-inf")) + _CHECK_AGAIN_S)
+        self._queue(name, self._clock.elapsed() + _COLLECTED_S)
+
+    def _queue(self, name: str, at: float) -> None:
+        again_at = self._checked_at.get(name, float("-inf")) + _CHECK_AGAIN_S
+        self._due.setdefault(name, max(at, again_at))
 
     def repair_reported(self, before: NodeView | None, after: NodeView | None) -> None:
         """Queue the node if its `repaired` annotation changed."""
@@ -60,7 +67,7 @@ class RecordKeeping(EdgePart):
     def took_over(self) -> None:
         """Check every node once: it may have changed while there was no leader."""
         for name in {*self._world.sessions, *self._world.healths}:
-            self.node_changed(name)
+            self._queue(name, self._clock.elapsed())
 
     async def run(self) -> None:
         """Sweep until cancelled."""

@@ -30,7 +30,7 @@ _LOG = structlog.get_logger()
 
 _STATUS_INTERVAL_S = 1.0
 # For the pods of a drain that have left. Most drains end before, and need no such write.
-_PROGRESS_INTERVAL_S = 5.0
+_PROGRESS_INTERVAL_S = 10.0
 
 
 class Writes(EdgePart):
@@ -57,7 +57,7 @@ class Writes(EdgePart):
         self, session: QuarantineView | None, decision: d.Decision
     ) -> tuple[tuple[d.Write, ...], float | None]:
         """Limit status writes to one per session and second, and those of drain progress to one
-        in 5 s; return the writes to send now and the seconds until the postponed status, None if
+        in 10 s; return the writes to send now and the seconds until the postponed status, None if
         nothing is postponed.
 
         Some status writes never wait: a new phase, the list of pods before their eviction, a

@@ -79,8 +79,11 @@ async def test_a_session_with_four_pods_needs_no_more_calls_than_documented(clus
         )  # fmt: skip
         await cluster.health.recreated("gpu-0000")
         await phase(cluster, "gpu-0000", "Released")
-        await cluster.until(lambda: recorded(cluster), "the record of the fault")
         calls = await quiet(cluster) - before
+        await cluster.until(lambda: recorded(cluster), "the record of the fault")
+        # Half a minute later there are calls of other parts, too.
+        after = await quiet(cluster) - before
+        calls |= Counter({call: after[call] for call in after if "gpurecords" in call})
     more = calls - documented()
     assert not more, f"more calls than documented: {dict(more)}; all: {dict(calls)}"
     assert documented().total() - calls.total() <= 2, f"document fewer calls: {dict(calls)}"

@@ -115,7 +115,7 @@ BLOCKED = DrainStatus(
 @pytest.mark.parametrize(
     ("after", "wait_s"),
     [
-        ({"drain": replace(BLOCKED, evicted=1), "message": "1 evicted"}, 5.0),
+        ({"drain": replace(BLOCKED, evicted=1), "message": "1 evicted"}, 10.0),
         ({"drain": replace(BLOCKED, evicted=1, blocked=())}, 1.0),
         ({"message": "another"}, 1.0),
         ({"reason": "Blocked"}, 1.0),
