@@ -22,7 +22,7 @@ from remediator.controller.node_reads import NodeReads
 from remediator.controller.pod_groups import PodGroups
 from remediator.controller.policy_source import LeaderReport, PolicySource
 from remediator.controller.records import RecordKeeping
-from remediator.kube import answer, gateway
+from remediator.kube import answer
 from remediator.kube.access import Access
 from remediator.kube.api import Api
 from remediator.kube.caches import Caches, Listeners, PublisherPods
@@ -123,7 +123,7 @@ class Replica:
             mode=lambda node: self.world.policy_of(node).mode,
             recheck=self._recheck,
             watched=lambda name: self.caches.nodes.items.get(name),
-            watched_now=lambda name: self.caches.nodes.shown(name, gateway.FRESH_NODE_S),
+            watched_now=self.caches.node_now,
         )
         edge = Edge(
             api=self.api,

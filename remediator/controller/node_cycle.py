@@ -42,6 +42,7 @@ _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
 # After these the cached objects of the node are read again.
 _ON_OBJECTS = WriteRepairObject | TaintDevice | UntaintDevice
+_ON_TAINT = d.TaintAndCordon | d.RemoveTaint
 # The object changed or disappeared after the decision.
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})
 # About half a minute, so that a restart of the API server is not reported in every session.
@@ -103,7 +104,7 @@ class NodeCycle(EdgePart):
         self._failures: dict[str, int] = {}
         self._logged: dict[str, str] = {}
         self._doubted: set[str] = set()
-        """Nodes to read before the next decision: their quarantine had a version conflict."""
+        """Nodes to read before the next decision: taint and cordon had a version conflict."""
         self._writes = Writes(edge, collectors.fleet_changed)
 
     async def check(self, name: str) -> CheckResult:
@@ -205,7 +206,7 @@ class NodeCycle(EdgePart):
             result = await self._writes.carry_out(name, writes)
             if decision.step == absent.STEP_CREATE_AGAIN and result is Result.DONE:
                 self._metrics.objects_lost.labels("GPUQuarantine").inc()
-            if result in _CHANGED and any(isinstance(write, d.TaintAndCordon) for write in writes):
+            if result in _CHANGED and any(isinstance(write, _ON_TAINT) for write in writes):
                 self._doubted.add(name)
             if any(isinstance(write, _ON_OBJECTS) for write in writes):
                 self._objects.forget(name)
@@ -256,7 +257,8 @@ class NodeCycle(EdgePart):
     ) -> d.Decision:
         """Decide on one consistent state; nothing is awaited here."""
         snapshot = self._world.snapshot()
-        node = fresh or snapshot.nodes.get(name)
+        managed = fresh or self._world.caches.managed_now(name)
+        node = managed or snapshot.nodes.get(name)
         if node is None and not gone:
             # Not selected (any more) is not gone: the policy's selector may have changed.
             return d.Decision(step="ReadNode", because="not in the cache", needs_fresh_node=True)
@@ -267,7 +269,7 @@ class NodeCycle(EdgePart):
         daemon_sets = self._world.caches.daemon_sets.items.values()
         sessions = self._world.sessions
         seen = replace(
-            observation.observe(snapshot, name, sessions=sessions, session=session, node=fresh),
+            observation.observe(snapshot, name, sessions=sessions, session=session, node=managed),
             permit=self._collectors.permit(session.name) if session else Permit(),
             deleted=self._world.deleted.get(name, ()),
             vanished=self._world.vanished(name),

@@ -21,7 +21,14 @@ from rules.api import names, object_name
 from rules.api.evidence import EvidenceMeta
 from rules.api.gpu_record import RecordView
 from rules.api.metadata import ObjectMeta
-from rules.api.nodes import AgentPod, HealthView, NodeView, PauseView, QuarantineView
+from rules.api.nodes import (
+    AgentPod,
+    HealthView,
+    ManagedNode,
+    NodeView,
+    PauseView,
+    QuarantineView,
+)
 from rules.api.pods import DaemonSetView
 from rules.api.workloads import PdbView
 from rules.text.tolerant import Sharing
@@ -29,6 +36,9 @@ from rules.text.tolerant import Sharing
 # Pauses must be noticed: they are listed again after this long without a watch event.
 PAUSES_LISTED_S = 20.0
 _POD_FRESH_S = 10.0
+# The watch of nodes is up to date if it had an event and delivered own writes in this time. A read
+# may take as long as the silence (`gateway.LONGEST_READ_S`).
+_HEARD_S, _OWED_S = 5.0, 1.0
 
 
 def _nobody(*_: object) -> None:
@@ -73,17 +83,15 @@ class Caches:
         )
         # Taint and cordon must be removed also from nodes that the policy no longer selects.
         # Quarantined nodes that it selects are watched twice, because no selector can exclude
-        # them.
-        self.quarantined: Reflector[NodeView] = reflector(
+        # them, and because only these are kept with their managers.
+        self.quarantined: Reflector[ManagedNode] = reflector(
             Resource(
                 name="quarantined nodes",
                 path=resources.NODES,
                 query={"labelSelector": names.LABEL_QUARANTINE},
             ),
-            NodeView,
+            ManagedNode,
             lambda *change: to.quarantined(*change),
-            # Read at each call, because a list replaces the map.
-            elsewhere=lambda name: self.nodes.items.get(name),
         )
         self.healths: Reflector[HealthView] = reflector(
             _custom("gpunodehealths", {"fieldSelector": "status.health!=Healthy"}),
@@ -143,6 +151,20 @@ class Caches:
     def followed(self) -> tuple[Reflector[Any], ...]:
         """Every reflector: `all`, the records and the evidence."""
         return (*self.all, self.records, self.evidences)
+
+    def node_now(self, name: str) -> NodeView | None:
+        """The node, while its watch is known to be up to date; else None."""
+        return self.nodes.shown(name, heard_s=_HEARD_S, owed_s=_OWED_S)
+
+    def managed_now(self, name: str) -> ManagedNode | None:
+        """The quarantined node with its managers, while both watches show the same version and
+        the one of all nodes is known to be up to date; else None.
+        """
+        node, managed = self.node_now(name), self.quarantined.items.get(name)
+        if node is None or managed is None:
+            return None
+        same = node.metadata.resource_version == managed.metadata.resource_version
+        return managed if same else None
 
     def select(self, selector: str) -> None:
         """Change the label selector of the node watch."""

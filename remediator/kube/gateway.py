@@ -5,11 +5,11 @@ Nothing else in the remediator changes the cluster; the writes are those of `rul
 - Only the leader writes.
 - In mode Shadow nothing is written to nodes or pods, except to remove a taint and cordon or a
   notice of an earlier Enforce. A DeviceTaintRule has no effect then.
-- A disruptive write is sent only within 10 s after a lease renewal. The node must have been read
-at most 1 s ago, in at most 5 s, and the rules check it again.
-- An eviction needs no read of the node if the watch of nodes had an event within 1 s.
-- A taint and cordon needs no read if the watch still shows its resource version, because the API
-  server refuses any other version.
+- A disruptive write is sent only within 10 s after a lease renewal, and after the rules have
+  checked the node again. The node is read for it, at most 1 s before and in at most 5 s.
+- Two disruptive writes need no read: an eviction while the watch of nodes is known to be up to
+  date, and a taint and cordon for the version that the watch shows, because the API server refuses
+  any other version.
 
 Answers of the API server are returned as `Sent` and never raised.
 """

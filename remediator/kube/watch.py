@@ -60,13 +60,11 @@ class Reflector(Generic[T]):
         *,
         isolation: Isolation | None = None,
         sharing: Sharing | None = None,
-        elsewhere: Callable[[str], T | None] = lambda _: None,
         silence_s: float = timestamps.WATCH_SILENCE_S,
         page_size: int = PAGE_SIZE,
     ) -> None:
         """`on_change(key, before, after)` is called for every change, also those of a list.
-        `sharing` is that of all caches of the process, `elsewhere` what another cache holds under
-        a key.
+        `sharing` is that of all caches of the process.
         """
         self.resource = resource
         self.items: dict[str, T] = {}
@@ -86,7 +84,6 @@ class Reflector(Generic[T]):
         self._on_change = on_change
         self._isolation = isolation or Isolation(clock)
         self._sharing = sharing or Sharing()
-        self._elsewhere = elsewhere
         self._silence_s = silence_s
         self._page_size = page_size
         self._version = ""
@@ -175,11 +172,15 @@ class Reflector(Generic[T]):
             longest_quiet_s=self._silence_s + _LISTING_S,
         )
 
-    def shown(self, key: str, within_s: float) -> T | None:
-        """The object, if the watch had an event within so many seconds and owes no older write."""
-        since, owed = self._clock.elapsed() - within_s, self._owed
-        heard = self.unfollowed_since is None and self._version and self._event_at >= since
-        return self.items.get(key) if heard and (owed is None or owed[1] >= since) else None
+    def shown(self, key: str, *, heard_s: float, owed_s: float) -> T | None:
+        """The object, if the open watch had an event within `heard_s` seconds and has delivered
+        every own write that was answered more than `owed_s` seconds ago; else None.
+        """
+        now, owed = self._clock.elapsed(), self._owed
+        is_open = self.unfollowed_since is None and bool(self._version)
+        delivered = owed is None or now - owed[1] <= owed_s
+        up_to_date = is_open and now - self._event_at <= heard_s and delivered
+        return self.items.get(key) if up_to_date else None
 
     def _quiet_s(self) -> float:
         heard_at = self.heard_at
@@ -387,10 +388,9 @@ class Reflector(Generic[T]):
         """The cached object of exactly this version, or None: every own write comes back by a
         watch.
         """
-        for known in (self.items.get(key), self._elsewhere(key)):
-            if known is not None and watch_events.same_version(known.metadata, metadata):
-                return known
-        return None
+        known = self.items.get(key)
+        same = known is not None and watch_events.same_version(known.metadata, metadata)
+        return known if same else None
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """Decode an object as far as possible; decoding problems are counted and logged."""

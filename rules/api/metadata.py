@@ -41,7 +41,7 @@ class OwnerReference(View, frozen=True, kw_only=True):
 
 
 class ObjectMeta(View, frozen=True, kw_only=True):
-    """The metadata that rules read. Only `FreshMeta` has `managedFields`."""
+    """The metadata that rules read. Only `ManagedMeta` has the fields of `managedFields`."""
 
     name: str = ""
     namespace: str = ""
@@ -96,8 +96,8 @@ class TimedMeta(ObjectMeta, frozen=True, kw_only=True):
     managed_fields: tuple[Writer, ...] = ()
 
 
-class FreshMeta(TimedMeta, frozen=True, kw_only=True):
-    """Metadata with managed fields, from single GETs only, because they are large."""
+class ManagedMeta(TimedMeta, frozen=True, kw_only=True):
+    """Metadata with managed fields, of few objects only, because they are large."""
 
     managed_fields: tuple[ManagedField, ...] = ()
 

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from rules.api import names, timestamps
-from rules.api.nodes import FreshNode, NodeView
+from rules.api.nodes import ManagedNode, NodeView
 from rules.catalog.data_file import data_file
 
 MERGED: Final = "ancient-changes"
@@ -72,9 +72,9 @@ def changes_since(node: NodeView, since: float) -> tuple[NodeChange, ...]:
 
     `since` is in seconds since the epoch. Our own writes are included, with kind `OURS`. Writes to
     status are left out, entries without a readable time too (a server-side apply that changed
-    nothing). Only a `FreshNode` has the managers; other views return nothing.
+    nothing). Only a `ManagedNode` has the managers; other views return nothing.
     """
-    if not isinstance(node, FreshNode):
+    if not isinstance(node, ManagedNode):
         return ()
     found = [
         _change(entry.manager[:_NAME_LENGTH], at)
@@ -110,9 +110,9 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
 
     Claims before `since` (seconds since the epoch) are not about gpuward's value and are ignored.
     A claim without a readable time counts: server-side apply of an unchanged value records no
-    time. Only a `FreshNode` has the managers; other views return "".
+    time. Only a `ManagedNode` has the managers; other views return "".
     """
-    if not isinstance(node, FreshNode):
+    if not isinstance(node, ManagedNode):
         return ""
     claims = [entry for entry in node.metadata.managed_fields if entry.claims(path)]
     ours = any(entry.manager == names.COMPONENT_REMEDIATOR for entry in claims)
@@ -127,12 +127,12 @@ def claimed_by_another(node: NodeView, path: Sequence[str], since: float) -> str
 
 
 def annotated_by_us(node: NodeView, name: str) -> bool:
-    """Return whether the remediator wrote the annotation's value; needs a `FreshNode`."""
+    """Return whether the remediator wrote the annotation's value; needs a `ManagedNode`."""
     path = ("f:metadata", "f:annotations", f"f:{name}")
-    return isinstance(node, FreshNode) and claimed_by_us_at(node, path) is not None
+    return isinstance(node, ManagedNode) and claimed_by_us_at(node, path) is not None
 
 
-def claimed_by_us_at(node: FreshNode, path: Sequence[str]) -> float | None:
+def claimed_by_us_at(node: ManagedNode, path: Sequence[str]) -> float | None:
     """Return when gpuward last wrote, if it owns the field at `path`; None otherwise, or if the
     time is unknown. A client that sets an equal value, such as a second cordon, is no owner.
     """

@@ -14,7 +14,7 @@ import msgspec
 
 from rules.api import names, timestamps
 from rules.api.health import HealthStatus
-from rules.api.metadata import DOUBT_FIELD, FreshMeta, ObjectMeta, TimedMeta, View, bounded_id
+from rules.api.metadata import DOUBT_FIELD, ManagedMeta, ObjectMeta, TimedMeta, View, bounded_id
 from rules.api.quarantine import PauseSpec, QuarantineSpec, QuarantineStatus
 from rules.text.printable import printable
 
@@ -119,10 +119,14 @@ class TimedNode(NodeView, frozen=True, kw_only=True):
     metadata: TimedMeta
 
 
-class FreshNode(TimedNode, frozen=True, kw_only=True):
-    """A Node from an uncached GET with its managers, for quarantine and release decisions."""
+class ManagedNode(TimedNode, frozen=True, kw_only=True):
+    """A Node with its managers, for release decisions."""
 
-    metadata: FreshMeta
+    metadata: ManagedMeta
+
+
+class FreshNode(ManagedNode, frozen=True, kw_only=True):
+    """A Node from an uncached GET."""
 
 
 class HealthView(View, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from rules.api import evidence, names, node_managers, timestamps
 from rules.api.evidence import QuarantineNote
 from rules.api.node_managers import ManagerKind
-from rules.api.nodes import FreshNode, NodeView, Taint
+from rules.api.nodes import ManagedNode, NodeView, Taint
 from rules.catalog.reason import is_reason_code
 
 AUTOSCALER_ANNOTATIONS: Final = (
@@ -103,7 +103,7 @@ def quarantine_patch(
     Applied again, it restores removed parts and updates the recorded prior state. With the first
     `parts` after `DEVICE` it quarantines the node, too. `restored_boot`
     and `restored` record why: after an uncordon at boot, or by another controller. The manager of
-    a prior cordon is recorded if `node` is a `FreshNode`.
+    a prior cordon is recorded if `node` is a `ManagedNode`.
     """
     note = read_note(node)
     known = _updated_note(note, node) if note is not None and note.session == session else None
@@ -218,7 +218,7 @@ def release_patch(node: NodeView) -> dict[str, Any]:
     return patch
 
 
-def stray_taints(node: FreshNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
+def stray_taints(node: ManagedNode, lives: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """Return what only gpuward set on a node without taint and annotation, for messages.
 
     It is not removed, since an operator may have kept the cordon on purpose: a second
@@ -264,7 +264,7 @@ def may_have_strays(node: NodeView) -> bool:
 
 
 def _is_forgotten(
-    node: FreshNode, path: Sequence[str], lives: Sequence[tuple[float, float]]
+    node: ManagedNode, path: Sequence[str], lives: Sequence[tuple[float, float]]
 ) -> bool:
     at = node_managers.claimed_by_us_at(node, path)
     if at is None or node_managers.claimed_by_another(node, path, 0.0):
@@ -275,7 +275,7 @@ def _is_forgotten(
 def cordon_stays(node: NodeView) -> str:
     """Return why the node stays cordoned after the release; "" if it does not.
 
-    Only a `FreshNode` has the managers, so the remediator reads the node before the release.
+    `node` is a `ManagedNode`; other views have no managers.
     """
     if not node.spec.unschedulable:
         return ""

@@ -358,7 +358,7 @@ class Decision:
     status: QuarantineStatus | None = None
     """The status of the session after this decision; None without a session."""
     needs_fresh_node: bool = False
-    """Read the node (GET, decoded as `FreshNode`) and decide again: its taint changes."""
+    """Read the node (GET, decoded as `FreshNode`) and decide again."""
     needs_object: ObjectAddress | None = None
     """Read this object and decide again."""
     evicting: Evicting = Evicting.NO

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.api import messages, names, node_managers, quarantine_taint, repair_writes, timestamps
-from rules.api.nodes import FreshNode, NodeView, QuarantineView
+from rules.api.nodes import ManagedNode, NodeView, QuarantineView
 from rules.api.quarantine import RepairAttempt, RepairState
 from rules.api.repair_writes import ObjectAddress, SetRepairCondition, Verb, WriteRepairObject
 from rules.api.writes import EmitEvent, node_event
@@ -128,8 +128,8 @@ def node_request_off(node: NodeView, known: tuple[QuarantineView, ...]) -> dict[
     """Return the metadata of the merge patch that removes a request's label; {} for none.
 
     A kubelet can write the annotation that names the request. It counts if one of the `known`
-    sessions recorded the request, or the managed fields of a `FreshNode` show that the remediator
-    wrote it.
+    sessions recorded the request, or the managed fields of a `ManagedNode` show that the
+    remediator wrote it.
     """
     name, _, rest = node.annotations.get(names.ANNOTATION_REPAIR, "").partition(" ")
     asked = (a for session in known for a in session.status.repair if a.object == name)
@@ -258,7 +258,7 @@ def leftover_events(
     ]
     if names.ANNOTATION_REPAIR in node.annotations and not node_request_off(node, known):
         stays.append(f"annotation {names.ANNOTATION_REPAIR}")
-    if isinstance(node, FreshNode):
+    if isinstance(node, ManagedNode):
         lives = [
             (
                 session.metadata.created_at,

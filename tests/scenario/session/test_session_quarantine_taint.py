@@ -249,3 +249,56 @@ def test_an_unreadable_annotation_is_removed_and_the_cordon_stays() -> None:
     world.run(3)
     assert not world.is_quarantined(NODE)
     assert world.unschedulable(NODE)
+
+
+def busy_until_released(world: World, limit: int = 100) -> None:
+    """Another node changes every second, so that the watch of nodes is recent."""
+    for second in range(limit):
+        if world.phase(NODE) == "Released":
+            return
+        world.label("n3", second=str(second))
+        world.run(1)
+    raise AssertionError(f"{NODE} is {world.phase(NODE)}")
+
+
+def quarantined_in_a_busy_fleet() -> World:
+    world = fleet(4, release={"healthyFor": "30s"})
+    world.fail_until(NODE, "Quarantined")
+    world.close_all(NODE)
+    return world
+
+
+def test_a_node_that_a_recent_watch_shows_is_released_without_a_read() -> None:
+    world = quarantined_in_a_busy_fleet()
+    before = len(world.gets)
+    busy_until_released(world)
+    assert not world.is_quarantined(NODE)
+    assert not world.unschedulable(NODE)
+    assert f"/api/v1/nodes/{NODE}" not in {path for path, _ in world.gets[before:]}
+
+
+def test_a_recent_watch_shows_who_else_cordoned_the_node() -> None:
+    world = quarantined_in_a_busy_fleet()
+    entry = {"manager": "cluster-keeper", "operation": "Update", "time": "2027-01-01T00:00:00Z"}
+    cordon: dict[str, Any] = {"fieldsV1": {"f:spec": {"f:unschedulable": {}}}}
+    world.nodes[NODE]["metadata"]["managedFields"] = [{**entry, **cordon}]
+    world.touch(world.nodes[NODE])
+    busy_until_released(world)
+    assert world.unschedulable(NODE)
+    assert "cluster-keeper cordoned it during the quarantine" in world.message(NODE)
+
+
+def test_a_change_that_the_watch_has_not_shown_at_the_release_is_not_overwritten() -> None:
+    world = quarantined_in_a_busy_fleet()
+    world.run_until(NODE, "Validating", limit=10)
+    for second in range(27):
+        world.label("n3", second=str(second))
+        world.run(1)
+    world.hang_watches("/api/v1/nodes")
+    world.taint(NODE, "example.com/maintenance")
+    before = len(world.gets)
+    world.run(20)
+    assert [code for _, w, _, code in world.sent if isinstance(w, d.RemoveTaint)] == [409, 200]
+    assert f"/api/v1/nodes/{NODE}" in {path for path, _ in world.gets[before:]}
+    assert not world.is_quarantined(NODE)
+    assert [taint.key for taint in world.node(NODE).spec.taints] == ["example.com/maintenance"]
