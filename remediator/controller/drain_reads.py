@@ -1,6 +1,6 @@
 """Read what a drain plan needs: the pods of a node, their owners, claims and volumes.
 
-`drains` calls this before every plan. The pods come from its watch or from an uncached list, PDBs
+`drains` calls this before every plan. The pods come from its watch or from a list, PDBs
 from their watch, owners from a cache (`Owners`). This module also reads the leases of other node
 maintenance operators.
 """

@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from remediator.controller import evictions, pod_watch
+from remediator.controller import evictions
 from remediator.controller.drain_reads import DrainReader
 from remediator.controller.evictions import Counting, OwnerEvents, PodRecheck
 from remediator.controller.node_drain import NodeDrain
@@ -211,7 +211,9 @@ class Drains(EdgePart):
             return _WAITING_S
         settle_s = self._world.policy_of(node).drain.settle_s
         certain = drain.must_list(settle_s, self._clock.now(), began)
-        watched, listed_now = await drain.seen(self.pods, began, certain=certain)
+        watched, listed_now = await drain.seen(
+            self.pods, self._clock.now(), began, certain=certain
+        )
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)
         asking = causes.causes_in_effect(session, snapshot)
@@ -231,7 +233,7 @@ class Drains(EdgePart):
             watched=watched,
         )
         if certain and listed_now:
-            self.pods.lists_are_slow = self._reader.list_s >= pod_watch.SLOW_LIST_S
+            self.pods.list_s = self._reader.list_s
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
         drain.planned(listed, plan, began, listed=listed_now)
@@ -245,6 +247,7 @@ class Drains(EdgePart):
                 drain.book(not_notified(drain.memory, refused))
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
+        await drain.prepare(self.pods, self._clock.now())
         wait_s = _LEAVING_S if plan.leaving and drain.watched() is None else _WAITING_S
         if plan.wake_at is not None:
             wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))
@@ -253,7 +256,7 @@ class Drains(EdgePart):
     async def _watch(self, node: str, drain: NodeDrain, session: QuarantineView) -> float:
         """On a drained node, find pods that bypassed the scheduler, and check if it is empty."""
         close = drain.steered is d.Evicting.CONFIRM_IDLE
-        # A repair needs an uncached list.
+        # A drained node is not watched, and a repair must not start from a cached list.
         pods = await (self._reader.pods_on(node) if close else self._reader.cached_pods_on(node))
         now = self._clock.now()
         before, snapshot = drain.plan, self._world.snapshot()

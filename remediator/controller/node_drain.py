@@ -1,11 +1,13 @@
 """The state of one node's drain in this process."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 
 from remediator.controller.evictions import Listed
 from remediator.controller.pod_watch import NodePods, PodWatch
 from remediator.kube import gateway
+from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
@@ -16,6 +18,9 @@ from rules.session.repair import readiness
 
 # The pods of a watched node are listed this often, in case the watch is wrong.
 _CHECK_WATCH_S = 50.0
+# When a node is declared empty, the watch may have been certain so long ago, but not before the
+# last pod left. A repair may start from an older list (`readiness.LISTS_FRESH_S`).
+_CERTAIN_S = 2.0
 # A pod is read before its eviction if the watch had no event for longer.
 _WATCH_SILENT_S = 20.0
 
@@ -85,16 +90,29 @@ class NodeDrain:
         """
         if self.watch is not None and self.watch.contradicted:
             return True
-        since = None if self.memory.detaching else self.memory.clear_since
-        empty = since is not None and now - since >= settle_s
-        return empty or self.must_check(elapsed)
+        clear_s = self._clear_s(now)
+        return (clear_s is not None and clear_s >= settle_s) or self.must_check(elapsed)
 
     def must_check(self, elapsed: float) -> bool:
         """Whether the watch must be compared with an uncached list now (CLOCK_BOOTTIME)."""
         return elapsed - self.checked_at >= _CHECK_WATCH_S
 
+    def _clear_s(self, now: float) -> float | None:
+        """Seconds since the last pod to evict left; None before."""
+        since = None if self.memory.detaching else self.memory.clear_since
+        return None if since is None else max(0.0, now - since)
+
+    async def prepare(self, watch: PodWatch, now: float) -> None:
+        """Make the watch certain as soon as no pod is left to evict: later there may be no events
+        of other draining nodes, and the pods would have to be listed.
+        """
+        clear_s = self._clear_s(now)
+        if clear_s is not None and watch.is_shared and self.watched() is not None:
+            with suppress(ApiError):
+                await watch.is_certain(clear_s)
+
     async def seen(
-        self, watch: PodWatch, elapsed: float, *, certain: bool
+        self, watch: PodWatch, now: float, elapsed: float, *, certain: bool
     ) -> tuple[tuple[PodView, ...] | None, bool]:
         """Return the pods by the watch, None if they must be listed, and whether they are listed
         now. If they must be `certain`, the watch has to show what an uncached list would show.
@@ -107,7 +125,8 @@ class NodeDrain:
             return await watch.read(self.watch), True
         if not certain:
             return watched, False
-        if self.must_check(elapsed) or not await watch.caught_up():
+        within_s = min(self._clear_s(now) or 0.0, _CERTAIN_S)
+        if self.must_check(elapsed) or not await watch.is_certain(within_s):
             return None, True
         watched = self.watched()
         return watched, watched is None

@@ -35,9 +35,10 @@ _BACKOFF_S = (0.8, 30.0)
 _LIVED_S = 15.0
 # In a busy cluster the watch has an event at least this often.
 _BUSY_S = 1.0
-_CATCH_UP_S = 2.0
-# An API server that reads all pods of a cluster for the list of one node takes longer.
-SLOW_LIST_S = 0.5
+# Calls of `is_certain` within this time share one request.
+_SHARED_S = 0.2
+# The watch gets as long to catch up as the last list of a node took, within these bounds.
+_CATCH_UP_S = (0.2, 2.0)
 # A node is followed so long before its drain.
 _BEGINS_S = 15.0
 # A watch without events for longer may be that of a server that went back to an older state.
@@ -145,8 +146,12 @@ class PodWatch:
         another API server cannot be followed."""
         self._unread = False
         """The open watch had an event that could not be read."""
-        self.lists_are_slow = False
-        """The last uncached list of a node took `SLOW_LIST_S` or longer."""
+        self.list_s = 0.0
+        """How long the last uncached list of a node took."""
+        self._asking: asyncio.Task[str] | None = None
+        """A request for the present version that is not sent yet."""
+        self._certain_at = float("-inf")
+        """CLOCK_BOOTTIME until when the open watch is known to have every event."""
         self._waiting: set[asyncio.Event] = set()
         """Set at every event."""
         self._response: aiohttp.ClientResponse | None = None
@@ -203,18 +208,26 @@ class PodWatch:
                 pods.take(found, int(version))
         return tuple(found.values())
 
-    async def caught_up(self) -> bool:
-        """Return whether the watch is known to show the pods as they were at the call or later.
+    @property
+    def is_shared(self) -> bool:
+        """Whether several nodes are followed."""
+        return len(self._nodes) > 1
 
-        A list of one pod, which is cheap for every server, returns the present version. The watch
-        is complete up to the version of its last event. False without recent events, and while
-        uncached lists of a node are fast. Raises ApiError.
+    async def is_certain(self, within_s: float) -> bool:
+        """Return whether the watch is known to have every event up to `within_s` ago.
+
+        It is complete up to the version of its last event. It reaches the present version while
+        pods change; else a list of the node is faster. Raises ApiError.
         """
-        if not self.lists_are_slow or self._unread or not self._is_open(_BUSY_S):
+        asked_at = self._clock.elapsed()
+        if self._unread or self._heard_at is None:
+            return False
+        if asked_at - self._certain_at <= within_s:
+            return True
+        if not self._is_open(_BUSY_S):
             return False
         before = int(self._version)
-        answer = await self._api.call(CallQueue.READ, "GET", PODS.path, query={"limit": "1"})
-        version = answer.envelope().metadata.resource_version
+        version = await self._present_version()
         if not watch_events.is_number(version):
             return False
         if int(version) < before:
@@ -222,7 +235,9 @@ class PodWatch:
             if self._version and int(self._version) >= before:
                 self._start_again()
             return False
-        until, advanced = self._clock.elapsed() + _CATCH_UP_S, asyncio.Event()
+        shortest_s, longest_s = _CATCH_UP_S
+        wait_s = min(max(shortest_s, self.list_s), longest_s)
+        until, advanced = self._clock.elapsed() + wait_s, asyncio.Event()
         self._waiting.add(advanced)
         try:
             while self._heard_at is not None and int(self._version) < int(version):
@@ -232,7 +247,27 @@ class PodWatch:
                     return False
         finally:
             self._waiting.discard(advanced)
-        return self._heard_at is not None
+        if complete := self._heard_at is not None and not self._unread:
+            self._certain_at = max(self._certain_at, asked_at)
+        return complete
+
+    async def _present_version(self) -> str:
+        """Return the version of the API server at the call or later. Raises ApiError."""
+        task = self._asking
+        if task is None:
+            task = self._asking = asyncio.create_task(self._ask_version())
+            # Flag an exception as retrieved, in case all callers were cancelled.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # A cancelled caller must not cancel the request of the others.
+        return await asyncio.shield(task)
+
+    async def _ask_version(self) -> str:
+        await self._clock.sleep(_SHARED_S)
+        # Later calls need a later answer.
+        self._asking = None
+        # A list of one pod is cheap for every server.
+        answer = await self._api.call(CallQueue.READ, "GET", PODS.path, query={"limit": "1"})
+        return answer.envelope().metadata.resource_version
 
     async def run(self) -> None:
         """Watch while nodes are followed, until cancelled."""
@@ -295,7 +330,7 @@ class PodWatch:
             if self._version != version:
                 return  # It starts again, at another version.
             self._response, self._heard_at = response, self._clock.elapsed()
-            self._unread = False
+            self._unread, self._certain_at = False, float("-inf")
             try:
                 async for line in watch_events.lines(response.content):
                     self._leave_undrained()

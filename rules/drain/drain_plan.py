@@ -146,7 +146,7 @@ class DrainPlan:
     claimants: tuple[PodView, ...] = ()
     """Pods on a drained node with ResourceClaims."""
     clear_since: float | None = None
-    """The first of the uncached lists, up to `listed_at`, in which no pod used a GPU."""
+    """Since when no pod uses a GPU, by each certain reading of the pods up to `listed_at`."""
     others_clear_since: float | None = None
     """The same without the pods of gpuward's Jobs."""
     listed_at: float | None = None

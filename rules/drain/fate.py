@@ -1,6 +1,6 @@
 """Decide for each pod of a draining node whether it is evicted, stays or waits, and why.
 
-`rules.drain.plan` calls this for every pod of an uncached list. The checks are in order of
+`rules.drain.plan` calls this for every pod of the node. The checks are in order of
 precedence: pods that can never be evicted first, then the policy.
 """
 

@@ -130,7 +130,7 @@ def not_notified(memory: DrainMemory, refusal: Refusal) -> DrainMemory:
 
 
 def listed(memory: DrainMemory, pods: Iterable[PodView], now: float) -> DrainMemory:
-    """Record a new uncached list: pods that returned, and volumes that must detach."""
+    """Record the pods of the node: those that returned, and volumes that must detach."""
     pods = tuple(pods)
     memory = _caught_up(memory, pods)
     returns, at_once = dict(memory.returns), dict(memory.at_once)

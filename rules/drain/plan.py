@@ -1,9 +1,9 @@
 """Plan the drain of one node: which pods to evict, which stay and why, what blocks.
 
 The remediator calls `plan_drain` whenever the node's pods changed, while the session's decision is
-`Evicting.GO` (or `PROBE`). The pods come from a watch or an uncached list. A node is drained when
-it had no pod to evict for `settle`, an uncached list confirms that, and the volumes of the evicted
-pods are detached or past their timeout.
+`Evicting.GO` (or `PROBE`). The pods come from a watch or a list. A node is drained when it had no
+pod to evict for `settle`, the pods are certain (`DrainInput.certain`), and the volumes of the
+evicted pods are detached or past their timeout.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ VOLUME_DETACH_S: Final = 360.0
 Kubernetes force-detaches them after six minutes."""
 _BEFORE_CRITICAL: Final = frozenset({Fate.EVICT, Fate.LEAVING, Fate.WAITS})
 _CONFIRM_S: Final = 0.05
-"""How soon an uncached list confirms that the node is empty."""
+"""How soon the pods of a node that seems empty are read for certain."""
 
 
 def plan_drain(given: DrainInput, policy: Policy, memory: DrainMemory, now: float) -> DrainPlan:

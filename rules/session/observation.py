@@ -1,7 +1,7 @@
 """Snapshot of the fleet, and the observation of one node that a decision uses.
 
 The remediator calls `observe` before every `rules.session.decide.decide` and adds what only it
-knows (a drain plan from uncached lists, the last pass). This module also decides whether a health
+knows (a drain plan, the last pass). This module also decides whether a health
 status is fresh, and how old a view may be for disruption. No I/O, no clock.
 """
 
@@ -202,7 +202,7 @@ class NodeObservation:
     gangs: tuple[Gang, ...] = ()
     """The gangs with GPU pods on the node."""
     plan: DrainPlan | None = None
-    """The drain as of the last uncached lists; None before the first."""
+    """The last plan of the drain; None before the first."""
     last_active_at: float | None = None
     """When any replica last decided this session with every write accepted."""
     job: JobSeen | None = None

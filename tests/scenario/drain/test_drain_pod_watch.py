@@ -53,7 +53,7 @@ def test_an_ordinary_drain_lists_its_pods_once_and_reads_none() -> None:
     ("busy", "phase"),
     [pytest.param(True, "Quarantined", id="busy"), pytest.param(False, "Draining", id="quiet")],
 )
-def test_where_lists_are_slow_a_watch_that_has_the_present_version_replaces_the_last_one(
+def test_a_watch_that_has_the_present_version_replaces_the_last_list(
     busy: bool, phase: str
 ) -> None:
     world = fleet(2)
@@ -61,7 +61,7 @@ def test_where_lists_are_slow_a_watch_that_has_the_present_version_replaces_the_
     world.incident("n0")
     world.run(2)
     assert world.phase("n0") == "Draining"
-    world.replica.drains.pods.lists_are_slow = True
+    world.replica.drains.pods.list_s = 1.0
     world.unread.add("n0")
     for index in range(30):
         world.run(0.5)
@@ -87,6 +87,24 @@ def test_all_draining_nodes_share_one_watch_that_ends_with_the_last_drain() -> N
     assert lists <= 2 * len(nodes) + 5, "the start of the watch, and the last list"
     world.run(60)
     assert world.open_watches(PODS) == 0
+
+
+def test_while_many_nodes_drain_their_watch_replaces_nearly_all_last_lists() -> None:
+    nodes = [f"n{index}" for index in range(40)]
+    world = fleet(len(nodes), drain={"settle": "1s"}, limits={"nodesDraining": len(nodes)})
+    for node in nodes:
+        world.add_pod(f"pod-{node}", node, grace=600)
+        world.incident(node)
+    world.run(20)
+    assert len(evicted(world)) == len(nodes)
+    before = len(world.gets)
+    for node in nodes:
+        del world.pods["team-a", f"pod-{node}"]
+        world.run(0.1)
+    world.run(5)
+    assert {world.phase(node) for node in nodes} == {"Quarantined"}
+    lists = sum(path == PODS for path, _ in world.gets[before:])
+    assert lists < 0.75 * len(nodes), "a list of one pod every 0.2 s, and the last nodes"
 
 
 def test_a_node_that_waits_for_the_budget_is_not_watched_for_long() -> None:
