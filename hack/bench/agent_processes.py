@@ -63,10 +63,7 @@ def simulator_kib(description: Path) -> int:
     """
     path = repr(str(description))
     main = "import agent.daemon.run"
-    machine = (
-        f"from agent.sources.machine import simulated as s; m = s({path}); m.functions(); "
-        "m.minors()"
-    )
+    machine = f"from agent.sources.machine import simulated as s; s({path}).functions()"
     child = "import agent.nvml.life"
     driver = f"from hack.sim.driver import install; install({path})"
     plain = [sys.executable], {**os.environ}
