@@ -36,9 +36,10 @@ from rules.text.tolerant import Sharing
 # Pauses must be noticed: they are listed again after this long without a watch event.
 PAUSES_LISTED_S = 20.0
 _POD_FRESH_S = 10.0
-# The watch of nodes is up to date if it had an event and delivered own writes in this time. A read
-# may take as long as the silence (`gateway.LONGEST_READ_S`).
-_HEARD_S, _OWED_S = 5.0, 1.0
+# A watch of nodes replaces a read of the node if it had an event in this time: before an eviction
+# (a read may take as long, `gateway.LONGEST_READ_S`), and before a release. It must have delivered
+# own writes within `_OWED_S`.
+_EVICTION_S, _RELEASE_S, _OWED_S = 5.0, 1.0, 1.0
 
 
 def _nobody(*_: object) -> None:
@@ -153,14 +154,15 @@ class Caches:
         return (*self.all, self.records, self.evidences)
 
     def node_now(self, name: str) -> NodeView | None:
-        """The node, while its watch is known to be up to date; else None."""
-        return self.nodes.shown(name, heard_s=_HEARD_S, owed_s=_OWED_S)
+        """The node of an eviction, if its watch is recent; else None."""
+        return self.nodes.shown(name, heard_s=_EVICTION_S, owed_s=_OWED_S)
 
     def managed_now(self, name: str) -> ManagedNode | None:
-        """The quarantined node with its managers, while both watches show the same version and
-        the one of all nodes is known to be up to date; else None.
+        """The quarantined node with its managers, if both watches show the same version and the
+        one of all nodes is recent enough for a release; else None.
         """
-        node, managed = self.node_now(name), self.quarantined.items.get(name)
+        node = self.nodes.shown(name, heard_s=_RELEASE_S, owed_s=_OWED_S)
+        managed = self.quarantined.items.get(name)
         if node is None or managed is None:
             return None
         same = node.metadata.resource_version == managed.metadata.resource_version

@@ -7,9 +7,9 @@ Nothing else in the remediator changes the cluster; the writes are those of `rul
   notice of an earlier Enforce. A DeviceTaintRule has no effect then.
 - A disruptive write is sent only within 10 s after a lease renewal, and after the rules have
   checked the node again. The node is read for it, at most 1 s before and in at most 5 s.
-- Two disruptive writes need no read: an eviction while the watch of nodes is known to be up to
-  date, and a taint and cordon for the version that the watch shows, because the API server refuses
-  any other version.
+- Two disruptive writes need no read: an eviction if the watch of nodes had an event within 5 s,
+  and a taint and cordon for the version that the watch shows, because the API server refuses any
+  other version.
 
 Answers of the API server are returned as `Sent` and never raised.
 """
@@ -135,7 +135,7 @@ class Gateway:
         watched_now: Callable[[str], NodeView | None] = lambda _: None,
     ) -> None:
         """`mode` returns the mode for a node. `watched` returns a node from its watch; None if no
-        watch shows it. `watched_now` does so only while the watch is known to be up to date.
+        watch shows it. `watched_now` does so only while the watch is recent.
         """
         self._api = api
         self._clock = clock
@@ -263,7 +263,7 @@ class Gateway:
         return node if seen else None
 
     def _seen_now(self, write: d.Write) -> NodeView | None:
-        """The node of an eviction, if its watch is known to be up to date; else None."""
+        """The node of an eviction, if its watch is recent; else None."""
         return self._watched_now(write.node) if isinstance(write, d.EvictPod) else None
 
     async def _still_owned(self, write: d.RemoveTaint) -> Sent | None:

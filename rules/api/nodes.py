@@ -120,7 +120,7 @@ class TimedNode(NodeView, frozen=True, kw_only=True):
 
 
 class ManagedNode(TimedNode, frozen=True, kw_only=True):
-    """A Node with its managers, for release decisions."""
+    """A Node with its managers: read, or quarantined and watched."""
 
     metadata: ManagedMeta
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from rules.api import messages, names, quarantine_taint, timestamps
-from rules.api.nodes import FreshNode, ManagedNode, NodeView, QuarantineView
+from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import Cause, DrainStatus, Mode, Phase, QuarantineStatus
 from rules.api.quarantine_taint import QuarantineState
 from rules.api.refusal import NodeWrite
@@ -307,13 +307,6 @@ def remove_taint(node: NodeView, session: str, *, orphan: bool = False) -> Remov
 def is_fresh(node: NodeView) -> bool:
     """Return whether the node was read for this decision, managed fields included."""
     return isinstance(node, FreshNode)
-
-
-def has_managers(node: NodeView) -> bool:
-    """Return whether the node has its managed fields. It may be a moment old: enough for a write
-    that carries its version.
-    """
-    return isinstance(node, ManagedNode)
 
 
 def touched(status: QuarantineStatus, **changes: object) -> QuarantineStatus:

@@ -171,6 +171,8 @@ class NodeObservation:
 
     name: str
     node: NodeView | None
+    recent: bool = False
+    """The node was read for this decision, or its watch is recent."""
     health: HealthView | None = None
     selected: bool = True
     """Whether the policy's `nodeSelector` selects it."""
@@ -336,7 +338,8 @@ def observe(
     session: QuarantineView | None = None,
     node: NodeView | None = None,
 ) -> NodeObservation:
-    """Return the observation of one node. `node` overrides the cache with a fresh read.
+    """Return the observation of one node. `node` overrides the cache: it was read, or its watch is
+    recent.
 
     The caller adds what only it knows: a permit, a drain plan, objects that it read.
     """
@@ -355,6 +358,7 @@ def observe(
     return NodeObservation(
         name=name,
         node=seen,
+        recent=node is not None,
         health=health,
         selected=seen is not None and selects_node(snapshot.policy, seen),
         stale=staleness(health, seen, snapshot.agents, snapshot.now) if seen else "no node",

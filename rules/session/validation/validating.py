@@ -20,7 +20,7 @@ from rules.drain import drain_plan
 from rules.policy import policy
 from rules.session import causes, halts, isolation, override
 from rules.session import status as st
-from rules.session.case import Case, has_managers, remove_taint, touched
+from rules.session.case import Case, remove_taint, touched
 from rules.session.repair import endings
 from rules.session.validation import load_test, result
 
@@ -220,7 +220,7 @@ def end(
     by: str = st.BY_GPUWARD,
     evidence: dict[str, object] | None = None,
 ) -> Decision:
-    """Return the decision that ends the session; its taint and cordon needs the managers."""
+    """Return the decision that ends the session. A taint and cordon needs a recent node."""
     node = case.seen.node
     carries, note = False, None
     if node is not None and phase is not Phase.NODE_GONE:
@@ -229,7 +229,7 @@ def end(
         # node when it was applied.
         unread = case.phase is not Phase.PENDING and case.taint_state is QuarantineState.UNRECORDED
         carries = unread or (note is not None and note.session == case.session.name)
-    if carries and not has_managers(case.node):
+    if carries and not case.seen.recent:
         return Decision(
             step="ReadNode", because="a taint and cordon must be removed", needs_fresh_node=True
         )
