@@ -34,6 +34,9 @@ ACCOUNT = ("gpuward", "gpuward-remediator")
 LISTS_FROM_ETCD = ("--emulated-version=1.33", "--feature-gates=ConsistentListFromCache=false")
 """The gate is locked from Kubernetes 1.34 on."""
 _SETTLE_S = 5.0
+_RECORDS_S, _RECORDS_PER_S = 30.0, 5.0
+"""The longest time until GPURecords of changed nodes are written, and how many then are."""
+_OF_RECORDS = {"gpurecords", "gpurecords/status", "gpunodehealths"}
 _FAILOVER_NODES = 20
 _FAILOVER_S = 120.0
 
@@ -118,26 +121,54 @@ async def _faults(
 ) -> Figures:
     """Let the nodes fail and wait until all are back in service."""
     cpu, began = leader.cpu_s(), time.time()
-    await fleet.fail(sick, options.rate)
+    lasts_s = len(sick) / options.rate if options.rate else 0.0
+    quarters, _ = await asyncio.gather(_quarters(leader, lasts_s), fleet.fail(sick, options.rate))
     _progress(f"{len(sick)} faults are reported")
     if not await fleet.until(lambda: len(fleet.released) == len(sick), options.timeout):
         _progress(f"not all nodes are back in service after {options.timeout:.0f} s more")
-    await asyncio.sleep(_SETTLE_S)  # what records a session follows its end
+    await asyncio.sleep(_SETTLE_S)
     stages = {
         "taint and cordon": fleet.quarantined,
         "pods gone": fleet.empty,
         "back in service": fleet.released,
     }
-    with audit_log.open(encoding="utf-8") as log:
-        calls = audit.calls(log, began)
-    return {
+    calls, ended = _calls(audit_log, began), time.time()
+    figures = {
         "faults": len(sick),
         "faults per second": options.rate or "all at once",
         "remediator CPU s": leader.cpu_s() - cpu,
         "remediator memory MiB": leader.memory_mib(),
+        **quarters,
         "API calls per session": sum(each.number for each in calls) / len(sick),
+    }
+    await asyncio.sleep(_RECORDS_S + (0.0 if options.rate else len(sick) / _RECORDS_PER_S))
+    later = [one for one in _calls(audit_log, ended) if one.resource in _OF_RECORDS]
+    return {
+        **figures,
+        "API calls per session, GPU records later": sum(one.number for one in later) / len(sick),
         "stages": {name: _since_detection(fleet, at) for name, at in stages.items()},
         "calls": [each._asdict() for each in calls],
+    }
+
+
+def _calls(audit_log: Path, since: float) -> list[audit.Calls]:
+    with audit_log.open(encoding="utf-8") as log:
+        return audit.calls(log, since)
+
+
+async def _quarters(leader: Replica, lasts_s: float) -> Figures:
+    """Return CPU and memory of each quarter of the time in which nodes fail one by one."""
+    if not lasts_s:
+        return {}
+    cpu_percent, memory_mib = [], []
+    for _ in range(4):
+        cpu, began = leader.cpu_s(), time.time()
+        await asyncio.sleep(lasts_s / 4)
+        cpu_percent.append(round(100 * (leader.cpu_s() - cpu) / (time.time() - began), 2))
+        memory_mib.append(round(leader.memory_mib(), 1))
+    return {
+        "CPU % of a core, by quarter": cpu_percent,
+        "memory MiB, by quarter": memory_mib,
     }
 
 

@@ -42,22 +42,16 @@ class DrainReader:
     def __init__(self, api: Api, clock: Clock, caches: Caches) -> None:
         self._api = api
         self._caches = caches
-        self._clock = clock
         self._owners = OwnerLookup(api, clock)
         groups = ApiGroups(api, clock)
         self.slices = DeviceSlices(api, clock, groups)
         self._devices = DeviceClaims(api, clock, groups, self.slices)
         self._free = FreeGpus(api, clock, caches)
         self._claims: dict[str, ClaimView] = {}
-        self.list_s = 0.0
-        """How long the last uncached list took."""
 
     async def pods_on(self, node: str) -> tuple[PodView, ...]:
         """Return all pods bound to the node, uncached. Raises ApiError."""
-        began = self._clock.elapsed()
-        pods = await self._pods(node, limit=_PAGE)
-        self.list_s = self._clock.elapsed() - began
-        return pods
+        return await self._pods(node, limit=_PAGE)
 
     async def cached_pods_on(self, node: str) -> tuple[PodView, ...]:
         """Return the node's pods from the API server's watch cache. Raises ApiError.

@@ -211,9 +211,7 @@ class Drains(EdgePart):
             return _WAITING_S
         settle_s = self._world.policy_of(node).drain.settle_s
         certain = drain.must_list(settle_s, self._clock.now(), began)
-        watched, listed_now = await drain.seen(
-            self.pods, self._clock.now(), began, certain=certain
-        )
+        watched, listed_now = await drain.seen(self.pods, began, certain=certain)
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)
         asking = causes.causes_in_effect(session, snapshot)
@@ -232,8 +230,6 @@ class Drains(EdgePart):
             certain=certain,
             watched=watched,
         )
-        if certain and listed_now:
-            self.pods.list_s = self._reader.list_s
         now = self._clock.now()
         plan = plan_drain(listed, self._world.policy_of(node), drain.memory, now)
         drain.planned(listed, plan, began, listed=listed_now)
@@ -247,7 +243,8 @@ class Drains(EdgePart):
                 drain.book(not_notified(drain.memory, refused))
         if plan.wants_owners and not drain.dry_run:
             return _SHORT_S
-        await drain.prepare(self.pods, self._clock.now())
+        if self._group is not None and (soon := drain.prepares_in_s(settle_s, now)) is not None:
+            self._group.create_task(self.pods.prepare(soon))
         wait_s = _LEAVING_S if plan.leaving and drain.watched() is None else _WAITING_S
         if plan.wake_at is not None:
             wait_s = min(wait_s, max(0.05, plan.wake_at - self._clock.now()))

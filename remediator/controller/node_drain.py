@@ -1,13 +1,11 @@
 """The state of one node's drain in this process."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 
 from remediator.controller.evictions import Listed
 from remediator.controller.pod_watch import NodePods, PodWatch
 from remediator.kube import gateway
-from remediator.kube.answer import ApiError
 from remediator.kube.clock import Clock
 from rules.api import writes as d
 from rules.api.nodes import QuarantineView
@@ -18,8 +16,8 @@ from rules.session.repair import readiness
 
 # The pods of a watched node are listed this often, in case the watch is wrong.
 _CHECK_WATCH_S = 50.0
-# When a node is declared empty, the watch may have been certain so long ago, but not before the
-# last pod left. A repair may start from an older list (`readiness.LISTS_FRESH_S`).
+# The watch may have been certain so long before a node is declared empty. A repair may start from
+# an older list (`readiness.LISTS_FRESH_S`).
 _CERTAIN_S = 2.0
 # A pod is read before its eviction if the watch had no event for longer.
 _WATCH_SILENT_S = 20.0
@@ -50,6 +48,8 @@ class NodeDrain:
         """CLOCK_BOOTTIME of the last list of any kind."""
         self.answered_at: dict[str, float] = {}
         """CLOCK_BOOTTIME of the last answer about each pod, by UID."""
+        self._prepared_for: float | None = None
+        """The `clear_since` of the memory for which the watch is made certain."""
         self.changed = asyncio.Event()
         self.watch: NodePods | None = None
         """Only of a drain that evicts."""
@@ -102,17 +102,18 @@ class NodeDrain:
         since = None if self.memory.detaching else self.memory.clear_since
         return None if since is None else max(0.0, now - since)
 
-    async def prepare(self, watch: PodWatch, now: float) -> None:
-        """Make the watch certain as soon as no pod is left to evict: later there may be no events
-        of other draining nodes, and the pods would have to be listed.
+    def prepares_in_s(self, settle_s: float, now: float) -> float | None:
+        """Seconds until the watch has to be made certain, so that the node can be declared empty;
+        None if there are pods to evict, or if that was returned before.
         """
-        clear_s = self._clear_s(now)
-        if clear_s is not None and watch.is_shared and self.watched() is not None:
-            with suppress(ApiError):
-                await watch.is_certain(clear_s)
+        clear_s, since = self._clear_s(now), self.memory.clear_since
+        if clear_s is None or clear_s >= settle_s or since == self._prepared_for:
+            return None
+        self._prepared_for = since
+        return max(0.0, settle_s - clear_s - _CERTAIN_S)
 
     async def seen(
-        self, watch: PodWatch, now: float, elapsed: float, *, certain: bool
+        self, watch: PodWatch, elapsed: float, *, certain: bool
     ) -> tuple[tuple[PodView, ...] | None, bool]:
         """Return the pods by the watch, None if they must be listed, and whether they are listed
         now. If they must be `certain`, the watch has to show what an uncached list would show.
@@ -125,8 +126,7 @@ class NodeDrain:
             return await watch.read(self.watch), True
         if not certain:
             return watched, False
-        within_s = min(self._clear_s(now) or 0.0, _CERTAIN_S)
-        if self.must_check(elapsed) or not await watch.is_certain(within_s):
+        if self.must_check(elapsed) or not await watch.is_certain(_CERTAIN_S):
             return None, True
         watched = self.watched()
         return watched, watched is None

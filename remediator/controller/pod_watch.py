@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import aiohttp
 import msgspec
@@ -37,8 +38,8 @@ _LIVED_S = 15.0
 _BUSY_S = 1.0
 # Calls of `is_certain` within this time share one request.
 _SHARED_S = 0.2
-# The watch gets as long to catch up as the last list of a node took, within these bounds.
-_CATCH_UP_S = (0.2, 2.0)
+_PREPARED_S = 0.3
+_CATCH_UP_S = 0.5
 # A node is followed so long before its drain.
 _BEGINS_S = 15.0
 # A watch without events for longer may be that of a server that went back to an older state.
@@ -145,9 +146,7 @@ class PodWatch:
         """The version of the first list. The watch has no events before it, so an older list by
         another API server cannot be followed."""
         self._unread = False
-        """The open watch had an event that could not be read."""
-        self.list_s = 0.0
-        """How long the last uncached list of a node took."""
+        """The watch had an event that could not be read."""
         self._asking: asyncio.Task[str] | None = None
         """A request for the present version that is not sent yet."""
         self._certain_at = float("-inf")
@@ -208,13 +207,18 @@ class PodWatch:
                 pods.take(found, int(version))
         return tuple(found.values())
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several nodes are followed."""
-        return len(self._nodes) > 1
+    async def prepare(self, wait_s: float) -> None:
+        """Make the watch certain after that time, if it can be, so that nodes that are declared
+        empty soon need no list: then the last pod of all nodes may have left.
+        """
+        if len(self._nodes) == 1:
+            return  # A list of its pods is as cheap.
+        await self._clock.sleep(wait_s)
+        with self._isolation.guard("watch", "pods of draining nodes"), suppress(ApiError):
+            await self.is_certain(_PREPARED_S)
 
     async def is_certain(self, within_s: float) -> bool:
-        """Return whether the watch is known to have every event up to `within_s` ago.
+        """Return whether the watch is known to have had every event at most `within_s` ago.
 
         It is complete up to the version of its last event. It reaches the present version while
         pods change; else a list of the node is faster. Raises ApiError.
@@ -235,9 +239,7 @@ class PodWatch:
             if self._version and int(self._version) >= before:
                 self._start_again()
             return False
-        shortest_s, longest_s = _CATCH_UP_S
-        wait_s = min(max(shortest_s, self.list_s), longest_s)
-        until, advanced = self._clock.elapsed() + wait_s, asyncio.Event()
+        until, advanced = self._clock.elapsed() + _CATCH_UP_S, asyncio.Event()
         self._waiting.add(advanced)
         try:
             while self._heard_at is not None and int(self._version) < int(version):
@@ -256,10 +258,16 @@ class PodWatch:
         task = self._asking
         if task is None:
             task = self._asking = asyncio.create_task(self._ask_version())
-            # Flag an exception as retrieved, in case all callers were cancelled.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(self._version_asked)
         # A cancelled caller must not cancel the request of the others.
         return await asyncio.shield(task)
+
+    def _version_asked(self, done: asyncio.Task[str]) -> None:
+        if self._asking is done:
+            self._asking = None
+        if not done.cancelled():
+            # Flag the exception as retrieved, in case all callers were cancelled.
+            done.exception()
 
     async def _ask_version(self) -> str:
         await self._clock.sleep(_SHARED_S)
@@ -303,14 +311,20 @@ class PodWatch:
 
     def _start_again(self) -> None:
         """Forget all pods and end the watch; the next list starts it again."""
-        response, self._response, self._heard_at = self._response, None, None
+        response, self._response = self._response, None
+        self._ended()
         if response is not None:
             response.close()
-        self._version = ""
+        self._version, self._unread = "", False
         self._listed.clear()
         for node, pods in list(self._nodes.items()):
             pods.forget()
             self._changed(node)
+
+    def _ended(self) -> None:
+        self._heard_at, self._certain_at = None, float("-inf")
+        for advanced in self._waiting:
+            advanced.set()
 
     async def _follow(self) -> None:
         """Watch from the last version until the API server or the last node ends it."""
@@ -330,7 +344,6 @@ class PodWatch:
             if self._version != version:
                 return  # It starts again, at another version.
             self._response, self._heard_at = response, self._clock.elapsed()
-            self._unread, self._certain_at = False, float("-inf")
             try:
                 async for line in watch_events.lines(response.content):
                     self._leave_undrained()
@@ -338,7 +351,7 @@ class PodWatch:
                         return
                     self._apply(line)
             finally:
-                self._heard_at = None
+                self._ended()
 
     def _leave_undrained(self) -> None:
         while self._early and self._early[0][0] <= self._clock.elapsed():
