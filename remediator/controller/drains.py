@@ -210,7 +210,7 @@ class Drains(EdgePart):
         if drain.is_settled(began):
             return _WAITING_S
         settle_s = self._world.policy_of(node).drain.settle_s
-        certain = drain.must_list(settle_s, self._clock.now(), began)
+        certain = drain.must_be_certain(settle_s, self._clock.now(), began)
         watched, listed_now = await drain.seen(self.pods, began, certain=certain)
         snapshot = self._world.snapshot()
         health = snapshot.healths.get(node)

@@ -84,7 +84,7 @@ class NodeDrain:
         recent = elapsed - self.listed_at < readiness.LISTS_FRESH_S / 2
         return drained and recent and self.is_known_idle()
 
-    def must_list(self, settle_s: float, now: float, elapsed: float) -> bool:
+    def must_be_certain(self, settle_s: float, now: float, elapsed: float) -> bool:
         """Whether the pods must be certain: to declare the node empty, and from time to time in
         case the watch or a cached list is wrong. `elapsed` is CLOCK_BOOTTIME.
         """

@@ -18,6 +18,7 @@ from rules.api import health, names, quarantine_taint, timestamps
 from rules.api.nodes import FreshNode, NodeView, QuarantineView
 from rules.api.quarantine import MAX_MESSAGE, Cause, Mode, Phase, QuarantineSpec
 from rules.catalog.reason import Level
+from rules.drain.fate import belongs_to_node
 from rules.fleet import turns
 from rules.fleet.budget import BudgetBook
 from rules.policy.policy import Budget, Policy, by_accident
@@ -93,11 +94,12 @@ async def quarantine(cluster: Cluster, options: argparse.Namespace, terminal: Te
 
 
 async def _pods(cluster: Cluster, name: str) -> str:
-    """How many pods a node has, "" for none; those of an operator who may not list them are
-    some.
+    """How many pods a drain would evict, "" for none; "some pods" for an operator who may not list
+    them.
     """
     try:
-        found = sum(not pod.finished for pod in await cluster.pods_on(name))
+        pods = await cluster.pods_on(name)
+        found = sum(not (pod.finished or belongs_to_node(pod)) for pod in pods)
         return printable.count(found, "pod") if found else ""
     except CommandError:
         return "some pods"
@@ -140,7 +142,7 @@ def of_quarantine(look: NodeLook, node: FreshNode, level: str, pods: str, waits:
     if look.shadow and (session is not None or not by_accident(look.policy)):
         why = look.shadow_texts.state if look.shadow_texts is not None else "the policy is Shadow"
         return f"This does not change {name}: {why}. The session records the reason."
-    evicted = f"{pods} on it are evicted within their budgets" if pods else "no pods run on it"
+    evicted = f"gpuward evicts {pods} within the budgets" if pods else "it has no pods to evict"
     if level != Level.DRAIN or (look.policy_is_shadow and not by_accident(look.policy)):
         evicted = "nothing is evicted"
     if session is not None:

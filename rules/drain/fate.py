@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from rules.api import pods, selectors, timestamps
+from rules.api.metadata import OwnerReference
 from rules.api.pods import ContainerStatus, PodView
 from rules.catalog.reason import DrainScope, Severity
 from rules.catalog.why_not import Refusal, WhyNot
@@ -89,9 +90,7 @@ def fate_of(pod: PodView, missing: frozenset[str], at: Moment) -> PodAssessment:
     if pod.finished and not (pod.terminating and pod.metadata.finalizers):
         return PodAssessment(fate=Fate.STAYS)
     controller = pod.metadata.controller
-    # Of any API group: OpenKruise's DaemonSets (apps.kruise.io) tolerate a cordon, too.
-    daemon = controller is not None and controller.kind == "DaemonSet"
-    if daemon and controller is not None and controller.uid not in missing:
+    if controller is not None and _is_daemon(controller) and controller.uid not in missing:
         return _left(LeftBy.DAEMON_SET)
     if is_outside(pod, at):
         return PodAssessment(fate=Fate.STAYS)
@@ -155,6 +154,17 @@ def pod_rule(pod: PodView, policy: Policy) -> PodRule:
         if selectors.parse_selector(rule.selector)(pod.metadata.labels):
             return rule
     return _NO_RULE
+
+
+def belongs_to_node(pod: PodView) -> bool:
+    """Return whether it is a static pod or one of a DaemonSet: a drain leaves it there."""
+    controller = pod.metadata.controller
+    return _is_mirror(pod) or (controller is not None and _is_daemon(controller))
+
+
+def _is_daemon(controller: OwnerReference) -> bool:
+    # Of any API group: OpenKruise's DaemonSets (apps.kruise.io) tolerate a cordon, too.
+    return controller.kind == "DaemonSet"
 
 
 def _is_mirror(pod: PodView) -> bool:

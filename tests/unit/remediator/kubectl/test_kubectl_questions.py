@@ -71,6 +71,30 @@ def test_a_request_with_level_cordon_starts_no_drain(
         assert kubectl.get(QUARANTINES, "cordoned")["spec"]["level"] == wanted
 
 
+def test_the_pods_of_the_node_itself_do_not_count_as_evicted(tmp_path: Path) -> None:
+    """As in `kubectl drain`, pods of DaemonSets and static pods stay."""
+
+    def pod(name: str, kind: str, phase: str = "Running") -> Object:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o"}
+        controller = {**owner, "controller": True}
+        metadata = {"name": name, "namespace": "work", "ownerReferences": [controller]}
+        return {"metadata": metadata, "spec": {"nodeName": HEALTHY}, "status": {"phase": phase}}
+
+    def fill(hosted: HostedServer) -> None:
+        load_fleet(hosted)
+        load(hosted, r.NAMESPACES, {"metadata": {"name": "work"}})
+        static = {"kubernetes.io/config.mirror": "x"}
+        mirror = {"metadata": {"name": "m", "namespace": "work", "annotations": static},
+                  "spec": {"nodeName": HEALTHY}}  # fmt: skip
+        load(hosted, r.PODS, pod("a", "ReplicaSet"), pod("b", "DaemonSet"), mirror,
+             pod("done", "Job", "Succeeded"))  # fmt: skip
+
+    with cluster(tmp_path, fill) as kubectl:
+        code, out, err = kubectl("quarantine", HEALTHY, "--reason", "x")
+    assert (code, out) == (1, "")
+    assert f"This takes {HEALTHY} out of service: gpuward evicts 1 pod within the budgets" in err
+
+
 def test_a_session_under_release_takes_no_reason_and_no_repair(tmp_path: Path) -> None:
     """Both would end with the session, and nobody would hear of it."""
     asked = {"release": {"by": "ann", "reason": "need it"}}
@@ -130,7 +154,7 @@ def test_quarantine_in_shadow_promises_no_eviction_and_no_budget(tmp_path: Path)
     assert "the policy is Shadow, so the node is unchanged" in well
     assert "exceeds the budget" not in well
     assert "nothing is evicted" in asked
-    assert "are evicted" not in asked
+    assert "gpuward evicts" not in asked
     assert "its pods will be evicted, too; the policy is Shadow" in added
 
 
