@@ -138,7 +138,7 @@ class Cluster:
 
     def bookmark(self) -> None:
         for stream in self._open():
-            stream.marks = True
+            stream.owes_bookmark = True
             stream.moved.set()
 
     def compact(self) -> None:
@@ -217,7 +217,7 @@ class Stream:
     def __init__(self, cluster: Cluster, server: Server, version: int, status: int) -> None:
         self.status, self.content = status, self
         self.moved = asyncio.Event()
-        self.marks = False
+        self.owes_bookmark = False
         """A bookmark is due."""
         self.fate = ""
         self._cluster, self._server, self._sent = cluster, server, version
@@ -245,8 +245,8 @@ class Stream:
     def _due(self) -> bytes:
         has, sent = self._server.has, self._sent
         lines = [line for version, _, _, line in self._cluster.log if sent < version <= has]
-        if self.marks and has >= sent:
-            mark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(has)}}}
-            lines.append(encoded(mark) + b"\n")
-        self.marks, self._sent = False, max(has, sent)
+        if self.owes_bookmark and has >= sent:
+            bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(has)}}}
+            lines.append(encoded(bookmark) + b"\n")
+        self.owes_bookmark, self._sent = False, max(has, sent)
         return b"".join(lines)
