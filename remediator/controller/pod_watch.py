@@ -208,8 +208,8 @@ class PodWatch:
         return tuple(found.values())
 
     async def prepare(self, wait_s: float) -> None:
-        """Make the watch certain after that time, if it can be, so that nodes that are declared
-        empty soon need no list: then the last pod of all nodes may have left.
+        """Make the watch certain after that time. Nodes that are declared empty a moment later
+        need no list then, even if no pod changes any more.
         """
         if len(self._nodes) == 1:
             return  # A list of its pods is as cheap.

@@ -338,10 +338,8 @@ def observe(
     session: QuarantineView | None = None,
     node: NodeView | None = None,
 ) -> NodeObservation:
-    """Return the observation of one node. `node` overrides the cache: it was read, or its watch is
-    recent.
-
-    The caller adds what only it knows: a permit, a drain plan, objects that it read.
+    """Return the observation of one node; `node` if it was read, or if its watch is recent. The
+    caller adds what only it knows: a permit, a drain plan, objects that it read.
     """
     seen = node or snapshot.nodes.get(name)
     health = snapshot.healths.get(name)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from dataclasses import replace
-from functools import partial
 
 import msgspec
 import pytest
@@ -216,42 +215,6 @@ async def test_a_watch_that_hangs_makes_the_view_old(tmp_path, options, quiet_s,
         assert cache.too_old() == ""
         heard.clock.ahead_s += more_s
         assert "nodes" in cache.too_old()
-
-
-async def test_an_object_is_shown_only_by_a_watch_with_a_recent_event(tmp_path):
-    sent = asyncio.Event()
-
-    async def handler(request):
-        if not is_watch(request):
-            return page([node("n1", 5)], 5)
-        await sent.wait()
-        return await stream(request, event("MODIFIED", node("n1", 6)))
-
-    async with watching(tmp_path, handler) as (cache, heard):
-        shown = partial(cache.shown, "n1", heard_s=5.0, owed_s=1.0)
-        await until(lambda: cache.synced)
-        assert shown() is None, "a list may be old when the watch opens"
-        sent.set()
-        await until(lambda: ("changed", "n1") in heard.changes)
-        assert shown() is cache.items["n1"]
-        heard.clock.ahead_s += 4.0
-        assert shown() is cache.items["n1"]
-        heard.clock.ahead_s += 1.1
-        assert shown() is None
-
-
-async def test_an_object_is_not_shown_while_the_watch_owes_an_own_write(tmp_path):
-    async def handler(request):
-        if not is_watch(request):
-            return page([node("n1", 5)], 5)
-        return await stream(request, event("MODIFIED", node("n1", 6)))
-
-    async with watching(tmp_path, handler) as (cache, heard):
-        await until(lambda: ("changed", "n1") in heard.changes)
-        written = cache.learn(msgspec.convert(node("n1", 9), NodeView))
-        assert cache.shown("n1", heard_s=5.0, owed_s=1.0) is written
-        heard.clock.ahead_s += 1.1
-        assert cache.shown("n1", heard_s=5.0, owed_s=1.0) is None
 
 
 async def test_a_server_cannot_send_a_watch_away_for_an_hour(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -130,3 +131,39 @@ async def test_what_the_server_contradicts_is_listed_at_once(tmp_path):
         assert not cache.contradicted_by(msgspec.convert(node("other", 1), NodeView))
         assert cache.contradicted_by(msgspec.convert(node("a", 40), NodeView))
         await until(lambda: not cache.items)
+
+
+async def test_an_object_is_shown_only_by_a_watch_with_a_recent_event(tmp_path):
+    sent = asyncio.Event()
+
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("n1", 5)], 5)
+        await sent.wait()
+        return await stream(request, event("MODIFIED", node("n1", 6)))
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        shown = partial(cache.shown, "n1", heard_s=5.0, owed_s=1.0)
+        await until(lambda: cache.synced)
+        assert shown() is None, "a list may be old when the watch opens"
+        sent.set()
+        await until(lambda: ("changed", "n1") in heard.changes)
+        assert shown() is cache.items["n1"]
+        heard.clock.ahead_s += 4.0
+        assert shown() is cache.items["n1"]
+        heard.clock.ahead_s += 1.1
+        assert shown() is None
+
+
+async def test_an_object_is_not_shown_while_the_watch_owes_an_own_write(tmp_path):
+    async def handler(request):
+        if not is_watch(request):
+            return page([node("n1", 5)], 5)
+        return await stream(request, event("MODIFIED", node("n1", 6)))
+
+    async with watching(tmp_path, handler) as (cache, heard):
+        await until(lambda: ("changed", "n1") in heard.changes)
+        written = cache.learn(msgspec.convert(node("n1", 9), NodeView))
+        assert cache.shown("n1", heard_s=5.0, owed_s=1.0) is written
+        heard.clock.ahead_s += 1.1
+        assert cache.shown("n1", heard_s=5.0, owed_s=1.0) is None
