@@ -42,6 +42,7 @@ _EVIDENCE_FRESH_S = 4.0
 _BACKOFF_S = (0.1, 30.0)
 # After these the cached objects of the node are read again.
 _ON_OBJECTS = WriteRepairObject | TaintDevice | UntaintDevice
+# After a version conflict of these the node itself is read.
 _ON_TAINT = d.TaintAndCordon | d.RemoveTaint
 # The object changed or disappeared after the decision.
 _CHANGED = frozenset({Result.CONFLICT, Result.GONE})

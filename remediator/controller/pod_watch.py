@@ -38,7 +38,9 @@ _LIVED_S = 15.0
 _BUSY_S = 1.0
 # Calls of `is_certain` within this time share one request.
 _SHARED_S = 0.2
+# `prepare` asks again if the watch was not certain in this time.
 _PREPARED_S = 0.3
+# The watch gets this long to reach the present version; then a list is faster.
 _CATCH_UP_S = 0.5
 # A node is followed so long before its drain.
 _BEGINS_S = 15.0
